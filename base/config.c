@@ -1,0 +1,208 @@
+#include "base/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <ini.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct setting {
+    const char *group;      /* title row: name is NULL */
+    const char *name;
+    bool number;
+    size_t at;              /* offset in struct config */
+    int64_t def, min, max;
+    const char *def_text;
+    const char *help;
+};
+
+static const struct setting settings[] = {
+#define CONF_GROUP(title) { title, NULL, false, 0, 0, 0, 0, NULL, NULL },
+#define CONF_INT(name, def, min, max, help) \
+    { NULL, #name, true, offsetof(struct config, name), def, min, max, NULL, help },
+#define CONF_STR(name, def, help) { NULL, #name, false, offsetof(struct config, name), 0, 0, 0, def, help },
+#include "base/config.def"
+};
+#define SETTINGS_N (sizeof settings / sizeof settings[0])
+
+static int64_t *number_at(struct config *cfg, const struct setting *s)
+{
+    return (int64_t *)(void *)((char *)cfg + s->at);
+}
+
+void config_defaults(struct config *cfg)
+{
+    memset(cfg, 0, sizeof *cfg);
+    for (size_t i = 0; i < SETTINGS_N; i++) {
+        const struct setting *s = &settings[i];
+
+        if (s->number)
+            *number_at(cfg, s) = s->def;
+        else if (s->name != NULL)
+            strcpy((char *)cfg + s->at, s->def_text);
+    }
+}
+
+static status number_parse(const struct setting *s, const char *value, int64_t *out, struct error *err)
+{
+    char *end;
+    long long v;
+
+    errno = 0;
+    v = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || errno != 0)
+        return error_set(err, ST_REJECT, "setting %s=%s: a whole number is needed, %" PRId64 " to %" PRId64,
+                         s->name, value, s->min, s->max);
+    if (v < s->min || v > s->max)
+        return error_set(err, ST_REJECT, "setting %s=%s is out of range: %" PRId64 " to %" PRId64 " is allowed",
+                         s->name, value, s->min, s->max);
+    *out = v;
+    return ST_OK;
+}
+
+status config_set(struct config *cfg, const char *name, const char *value, struct error *err)
+{
+    for (size_t i = 0; i < SETTINGS_N; i++) {
+        const struct setting *s = &settings[i];
+
+        if (s->name == NULL || strcmp(s->name, name) != 0)
+            continue;
+        if (s->number)
+            return number_parse(s, value, number_at(cfg, s), err);
+        if (strlen(value) >= CONF_TEXT_MAX)
+            return error_set(err, ST_REJECT, "setting %s: the value is longer than %d bytes", name, CONF_TEXT_MAX - 1);
+        strcpy((char *)cfg + s->at, value);
+        return ST_OK;
+    }
+    return error_set(err, ST_REJECT, "no setting is called \"%s\"; `nightshift config` lists them all", name);
+}
+
+status config_set_pair(struct config *cfg, const char *pair, struct error *err)
+{
+    const char *equals = strchr(pair, '=');
+    char name[64];
+
+    if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
+        return error_set(err, ST_REJECT, "--set %s: name=value is needed; `nightshift config` lists the names", pair);
+    memcpy(name, pair, (size_t)(equals - pair));
+    name[equals - pair] = '\0';
+    return config_set(cfg, name, equals + 1, err);
+}
+
+struct file_reader {
+    struct config *cfg;
+    struct error error;
+    bool failed;
+};
+
+static int file_value(void *ctx, const char *section, const char *name, const char *value)
+{
+    struct file_reader *r = ctx;
+
+    (void)section;
+    if (!r->failed && config_set(r->cfg, name, value, &r->error) != ST_OK)
+        r->failed = true;
+    return !r->failed;
+}
+
+status config_file(struct config *cfg, const char *path, struct error *err)
+{
+    struct file_reader r = { .cfg = cfg };
+    int line = ini_parse(path, file_value, &r);
+
+    if (line == -1)
+        return error_set(err, ST_REJECT, "cannot read the settings file %s: %s", path, strerror(errno));
+    if (r.failed)
+        return error_set(err, ST_REJECT, "%s line %d: %s", path, line, r.error.text);
+    if (line != 0)
+        return error_set(err, ST_REJECT, "%s line %d: name = value is needed", path, line);
+    return ST_OK;
+}
+
+static void json_text(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
+        if (*p == '"' || *p == '\\')
+            fprintf(out, "\\%c", *p);
+        else if (*p < 0x20)
+            fprintf(out, "\\u%04x", *p);
+        else
+            fputc(*p, out);
+    }
+    fputc('"', out);
+}
+
+static void json_print(const struct config *cfg, FILE *out)
+{
+    const char *comma = "";
+
+    fputs("{", out);
+    for (size_t i = 0; i < SETTINGS_N; i++) {
+        const struct setting *s = &settings[i];
+
+        if (s->name == NULL)
+            continue;
+        fprintf(out, "%s\n  \"%s\": {\"value\": ", comma, s->name);
+        if (s->number) {
+            fprintf(out, "%" PRId64 ", \"default\": %" PRId64 ", \"min\": %" PRId64 ", \"max\": %" PRId64,
+                    *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max);
+        } else {
+            json_text(out, (const char *)cfg + s->at);
+            fputs(", \"default\": ", out);
+            json_text(out, s->def_text);
+        }
+        fputs(", \"help\": ", out);
+        json_text(out, s->help);
+        fputs("}", out);
+        comma = ",";
+    }
+    fputs("\n}\n", out);
+}
+
+static void markdown_print(FILE *out)
+{
+    for (size_t i = 0; i < SETTINGS_N; i++) {
+        const struct setting *s = &settings[i];
+
+        if (s->name == NULL)
+            fprintf(out, "%s## %s\n\n| setting | default | range | what it bounds |\n|---|---|---|---|\n",
+                    i ? "\n" : "", s->group);
+        else if (s->number)
+            fprintf(out, "| `%s` | %" PRId64 " | %" PRId64 " to %" PRId64 " | %s |\n",
+                    s->name, s->def, s->min, s->max, s->help);
+        else
+            fprintf(out, "| `%s` | %s%s%s | text | %s |\n", s->name, s->def_text[0] ? "`" : "",
+                    s->def_text[0] ? s->def_text : "(empty)", s->def_text[0] ? "`" : "", s->help);
+    }
+}
+
+void config_print(const struct config *cfg, enum config_format format, FILE *out)
+{
+    if (format == CONFIG_JSON) {
+        json_print(cfg, out);
+        return;
+    }
+    if (format == CONFIG_MARKDOWN) {
+        markdown_print(out);
+        return;
+    }
+    for (size_t i = 0; i < SETTINGS_N; i++) {
+        const struct setting *s = &settings[i];
+
+        if (s->name == NULL)
+            fprintf(out, "%s[%s]\n", i ? "\n" : "", s->group);
+        else if (s->number)
+            fprintf(out, "%-20s = %-10" PRId64 " ; default %" PRId64 ", %" PRId64 " to %" PRId64 ": %s\n", s->name,
+                    *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max, s->help);
+        else
+            fprintf(out, "%-20s = %-10s ; default %s: %s\n", s->name, (const char *)cfg + s->at,
+                    s->def_text[0] ? s->def_text : "(empty)", s->help);
+    }
+}
+
+const char *config_env(const char *name)
+{
+    return getenv(name);
+}

@@ -1,0 +1,73 @@
+/* checkpoint/checkpoint.h - how far each sequence got, in a memory that outlives the worker. A cache: empty, stale or
+ * unreachable it costs time, never a result.
+ *
+ * Threads:   one struct ckpt belongs to one thread; nothing inside is locked.
+ * Blocking:  bounded by the store's own timeout (2 s), reconnect included.
+ * Ownership: arguments are borrowed for the call; what ckpt_load fills in lives in the caller's arena.
+ * Fencing:   ckpt_acquire gives a token greater than every earlier one of that source; a write or delete with an older
+ *            token than the store has seen is refused (ST_FENCED), so a worker that lost its sources cannot spoil them. */
+#ifndef CHECKPOINT_CHECKPOINT_H
+#define CHECKPOINT_CHECKPOINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/config.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+struct ckpt;
+
+struct ckpt_key {
+    uint64_t job;              /* hash of the job's fingerprint */
+    int32_t source;
+    int64_t offset;
+    int32_t choice;            /* 0..n-1 */
+};
+
+/* What the tokens are a function of; a stored sequence with another identity is ignored. */
+struct ckpt_identity {
+    struct hash128 record;     /* key, value, timestamp */
+    struct hash128 model;      /* weights and vocabulary */
+    struct hash128 params;     /* prompt tokens and everything that shapes sampling */
+    uint64_t seed;
+};
+
+struct ckpt_save_item {
+    struct ckpt_key key;
+    struct ckpt_identity identity;
+    const int32_t *tokens;     /* the whole output so far, from token 0 */
+    int32_t tokens_n;
+    int32_t saved_n;           /* tokens [0, saved_n) are known to be in the store; 0: replace whatever is there */
+};
+
+struct ckpt_progress {
+    int32_t *tokens;           /* longest valid prefix */
+    int32_t tokens_n;
+};
+
+/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. ST_REJECT: the URL makes no sense. ST_RETRY: no answer. */
+MUST_USE status ckpt_open(const char *url, struct ckpt **out, struct error *err);
+void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
+
+MUST_USE status ckpt_acquire(struct ckpt *c, uint64_t job, int32_t source, uint64_t *token);
+
+/* Saves items_n sequences in one round trip. ST_RETRY: perhaps saved, perhaps not; saving again is always safe.
+ * ST_AGAIN: some item's earlier part is missing in the store (it lost data): save it again with saved_n = 0.
+ * items[i] that were written are marked in ok[i]. */
+MUST_USE status ckpt_save(struct ckpt *c, uint64_t token, const struct ckpt_save_item *items, size_t items_n, uint8_t *ok);
+
+/* ST_AGAIN: nothing usable, start from token 0 (no record, another identity, or damaged from the start). */
+MUST_USE status ckpt_load(struct ckpt *c, const struct ckpt_key *key, const struct ckpt_identity *identity,
+                          struct arena *a, struct ckpt_progress *out);
+
+/* How many sequences of the job are stored: 0 lets a fresh start skip the look-ups. -1: unknown. */
+int64_t ckpt_count(struct ckpt *c, uint64_t job);
+
+/* After their results are durable. Missing keys are no error. */
+MUST_USE status ckpt_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n);
+/* The job is over: everything of it goes. */
+MUST_USE status ckpt_forget_job(struct ckpt *c, uint64_t token, uint64_t job);
+
+#endif

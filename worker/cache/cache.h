@@ -1,0 +1,56 @@
+/* worker/cache/cache.h - KV pages and the radix tree of prefixes that share them (design.md section 6).
+ *
+ * A page holds the KV of PAGE_POSITIONS positions. It is free, cached (in the tree, nobody reads it) or held (some
+ * sequence holds a reference): free + cached + held = total, always. The tree maps runs of tokens to pages at page
+ * granularity; a match may end inside a page, whose first positions are then copied to a private page.
+ * Threads: the engine's. Ownership: a lease holds references until cache_lease_end. Allocates at open only, but for
+ * tree nodes, which come from a pool of as many nodes as pages. */
+#ifndef WORKER_CACHE_CACHE_H
+#define WORKER_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct cache;
+
+struct cache_counts { int32_t total, free, cached, held; int64_t hits_tokens, evicted_pages; };
+
+struct cache *cache_open(int32_t pages_n);
+void cache_close(struct cache *c);             /* NULL is allowed */
+struct cache_counts cache_counts(const struct cache *c);
+/* Walks everything; aborts where the accounts or the tree are wrong. Debug builds call it often, drains always. */
+void cache_check(const struct cache *c);
+
+/* One sequence's hold on its pages. Embedded in the sequence; zero is empty. */
+struct cache_lease {
+    int32_t *pages;                            /* pages[i] holds positions [16i, 16i+16); room given at cache_lease_begin */
+    int32_t pages_n, pages_room;
+    int32_t shared_n;                          /* the first shared_n are in the tree: read only */
+    void *node;                                /* tree node of page shared_n - 1; private */
+};
+struct cache_copy { int32_t src, dst; };       /* dst < 0: nothing to copy */
+
+/* How many of the tokens are in the tree now, without taking anything. */
+int32_t cache_peek(const struct cache *c, const int32_t *tokens, int32_t tokens_n);
+
+/* Takes references on the longest cached prefix of tokens (at most tokens_max of them; the last prompt token is always
+ * computed, so callers pass prompt_n - 1). *cached_n: positions that need no computing. Where the match ends inside a
+ * page, a private page is taken and *copy says what to copy before the step. pages_room is the most pages the sequence
+ * may ever need; `pages` memory is the caller's. ST_AGAIN: not even the private page could be had; nothing is held. */
+MUST_USE status cache_lease_begin(struct cache *c, struct cache_lease *l, int32_t *pages, int32_t pages_room,
+                                  const int32_t *tokens, int32_t tokens_n, int32_t *cached_n, struct cache_copy *copy);
+/* Pages for positions up to positions_n; evicts cached leaves when none is free. ST_AGAIN: not enough; what was got
+ * stays (the caller retries or ends the lease). */
+MUST_USE status cache_lease_grow(struct cache *c, struct cache_lease *l, int32_t positions_n);
+/* Positions [0, computed_n) of tokens are computed: full pages go into the tree. Where another sequence has published
+ * the same run meanwhile, the lease changes over to the tree's page and gives its own back. */
+void cache_lease_publish(struct cache *c, struct cache_lease *l, const int32_t *tokens, int32_t computed_n);
+/* Gives everything back; published pages stay cached. Evicted first: least wanted, see cache_want. */
+void cache_lease_end(struct cache *c, struct cache_lease *l);
+
+/* Pages that could be had right now by taking free ones and evicting cached ones. */
+int32_t cache_available(const struct cache *c);
+
+#endif

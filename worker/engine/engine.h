@@ -1,0 +1,57 @@
+/* worker/engine/engine.h - sequences and the step loop: composes a step, runs it, applies what came back.
+ *
+ * Threads:   all calls belong to one thread (the engine's), which is also the device's.
+ * Ownership: engine_submit takes a request; it comes back through ports.ended, with verdict and choices filled in.
+ * Order:     decode rows first, then prefill chunks up to the row budget; admission by pages; when pages run out the
+ *            youngest request goes back to the plan with its tokens. A request whose prompt begins with a run that another
+ *            is computing right now waits for it.
+ * The step loop allocates nothing once a request is admitted, but for output growth. */
+#ifndef WORKER_ENGINE_ENGINE_H
+#define WORKER_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "worker/cache/cache.h"
+#include "worker/lines/request.h"
+#include "worker/model/model.h"
+#include "worker/plan/cost.h"
+
+struct engine;
+
+struct engine_ports {
+    void *ctx;
+    /* New tokens of a choice are worth a frame (checkpoint_tokens or checkpoint_ms are over). Must not block. */
+    void (*progress)(void *ctx, const struct request *r, int32_t choice);
+    /* The request has its verdict and is the callee's now. May block: that is the back-pressure. */
+    void (*ended)(void *ctx, struct request *r);
+};
+
+struct engine_counts {             /* since the start; read on the engine's thread */
+    int64_t steps_n, rows_n, prompt_tokens, cached_tokens, output_tokens, resumed_tokens, put_back_n;
+    int64_t prefill_tokens;        /* prompt tokens that were really computed (recomputing after a put-back included) */
+    double device_s, host_s;       /* in model_forward; everything else between steps while there was work */
+    int running_n;                 /* sequences */
+    int64_t waiting_n;
+};
+
+/* tokenizer: for detok and end tokens. The engine owns KV pool, cache and plan. */
+MUST_USE status engine_open(const struct config *cfg, struct device *d, struct model *m, const struct tokenizer *t,
+                            const struct engine_ports *ports, struct engine **out, struct error *err);
+void engine_close(struct engine *e);           /* drops nothing: call engine_drop first; NULL is allowed */
+
+void engine_submit(struct engine *e, struct request *r);
+/* How many more requests it wants now (window and its memory). */
+int64_t engine_room(const struct engine *e);
+/* One step. ST_AGAIN: nothing to do. ST_FATAL: the device failed. */
+MUST_USE status engine_step(struct engine *e);
+/* Takes out every request, running or waiting, without a verdict: each comes back once through the callback. For a drain,
+ * after which free + cached = total is checked. */
+void engine_drop(struct engine *e, void (*dropped)(void *ctx, struct request *r), void *ctx);
+
+const struct engine_counts *engine_counts(const struct engine *e);
+struct cache_counts engine_cache_counts(const struct engine *e);
+const struct cost_model *engine_cost(const struct engine *e);
+
+#endif

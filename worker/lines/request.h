@@ -1,0 +1,100 @@
+/* worker/lines/request.h - a valid record, parsed, on its way from the intake to its result.
+ * Threads:   exactly one stage owns a request at a time; a push hands it on.
+ * Ownership: everything inside lives in its arena and in the fields marked so; request_free ends it. */
+#ifndef WORKER_LINES_REQUEST_H
+#define WORKER_LINES_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/hash.h"
+#include "kernels/kernels.h"
+#include "queue/queue.h"
+#include "worker/text/detok.h"
+
+enum endpoint { ENDPOINT_CHAT, ENDPOINT_COMPLETIONS };
+enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ERROR };
+/* How a request ended (design.md section 2). Rejected: its own fault, an HTTP-like status says how. */
+enum verdict_kind { VERDICT_NONE, VERDICT_DONE, VERDICT_REJECTED, VERDICT_QUARANTINED, VERDICT_EXPIRED };
+
+struct params {
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    float repetition, presence, frequency;
+    bool seed_given;
+    uint64_t seed;
+    int32_t max_tokens;                        /* of this request, already cut to the context */
+    int32_t min_tokens;
+    bool ignore_eos;
+    bool echo, echo_logprobs;                  /* completions: prompt in the answer, with its log-probabilities */
+    bool logprobs;
+    int32_t top_logprobs_n;                    /* 0..TOP_LOGPROBS_MAX */
+    bool skip_special, include_stop;
+    int32_t n;
+    struct stop_set stop;
+    const int32_t *stop_tokens; int32_t stop_tokens_n;
+    const struct token_bias *bias; int32_t bias_n;      /* ascending by token */
+};
+
+struct logprob {                               /* of one token */
+    int32_t token;
+    float logprob;
+    int32_t top_n;
+    struct { int32_t token; float logprob; } *top;      /* in the request's arena */
+};
+
+struct choice {
+    int32_t *tokens;                           /* output so far; room for max_tokens, grown by the engine (malloc) */
+    int32_t tokens_n, tokens_room;
+    int32_t resumed_n;                         /* of them, read back from a checkpoint */
+    uint64_t seed;
+    struct detok detok;
+    struct logprob *logprobs;                  /* [tokens_n] if asked for (malloc, room as tokens) */
+    enum finish finish;
+    char error[160];                           /* FINISH_ERROR: why */
+};
+
+struct request {
+    struct arena arena;
+    /* identity */
+    int32_t source;
+    int64_t offset;
+    const char *key; size_t key_n;
+    const char *custom_id;                     /* JSON text of the value, quotes included; "null": none */
+    enum endpoint endpoint;
+    const char *model;                         /* as the line said it, JSON text; echoed in the answer */
+    int64_t priority;                          /* lower goes first; 0 */
+    int64_t deadline_ms;                       /* Unix time; 0: none */
+    struct hash128 record_hash, params_hash;
+    int64_t arrived_ns;                        /* clock_mono_ns */
+    /* work */
+    struct params params;
+    const int32_t *prompt; int32_t prompt_n;   /* token ids */
+    const char *prompt_text; size_t prompt_text_n;      /* for echo; NULL otherwise */
+    int32_t prompt_i;                          /* which prompt of a line's list (completions); see `group` */
+    struct request_group *group;               /* NULL unless the line has several prompts */
+    /* outcome */
+    struct choice *choices;                    /* [params.n] */
+    struct logprob *prompt_logprobs;           /* [prompt_n] with echo_logprobs; [0].token is set, its logprob is none */
+    int32_t cached_n;                          /* prompt tokens that came from the prefix cache */
+    int64_t started_ns, finished_ns;
+    enum verdict_kind verdict;
+    int http_status;                           /* of VERDICT_REJECTED: 400 ...; 0: not an HTTP-level failure */
+    const char *error_code, *error_text, *error_param;
+    /* for whichever stage owns it */
+    void *stage;
+};
+
+/* A completions line with several prompts: one request a prompt, one result line when all have ended. */
+struct request_group {
+    int32_t requests_n;
+    struct request **requests;                 /* [requests_n], by prompt_i; the group's members end together */
+    int32_t open_n;                            /* members not ended; owned by the stage that ends requests */
+};
+
+struct request *request_new(void);
+void request_free(struct request *r);          /* NULL is allowed; frees this one only, not its group */
+
+#endif
