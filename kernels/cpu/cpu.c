@@ -1,0 +1,214 @@
+/* The CPU device: which inner loops run, how many threads, and its buffers. */
+#define _GNU_SOURCE                /* sched_getaffinity, MAP_ANONYMOUS, madvise */
+#include "kernels/cpu/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_BYTES ((size_t)2 << 20)
+#define BUFFER_HEAD 64             /* keeps the size of the mapping; keeps the rest aligned */
+
+/* ---- buffers ---- */
+
+struct buffer_head {
+    size_t mapped_bytes;           /* 0: from the heap */
+};
+
+/* Large ones are mapped: zero pages cost nothing until touched, and huge pages spare the TLB. */
+void *cpu_buffer_take(struct device *d, size_t bytes)
+{
+    struct buffer_head *head;
+    size_t all = bytes + BUFFER_HEAD + CPU_OVERRUN;
+
+    (void)d;
+    ASSERT(bytes < SIZE_MAX / 2);
+    if (all < HUGE_BYTES) {
+        all = (all + 63) / 64 * 64;
+        head = aligned_alloc(64, all);
+        if (head == NULL)
+            head = mem_take(all);              /* reports and ends the process */
+        memset(head, 0, all);
+    } else {
+        all = (all + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+        head = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (head == MAP_FAILED)
+            head = mem_take_zero(1, all);
+        (void)madvise(head, all, MADV_HUGEPAGE);
+        head->mapped_bytes = all;
+    }
+    return (char *)head + BUFFER_HEAD;
+}
+
+void cpu_buffer_give(struct device *d, void *p)
+{
+    struct buffer_head *head = (struct buffer_head *)((char *)p - BUFFER_HEAD);
+
+    (void)d;
+    if (head->mapped_bytes == 0)
+        free(head);
+    else
+        munmap(head, head->mapped_bytes);
+}
+
+void cpu_scratch_reserve(struct cpu_device *c, size_t bytes)
+{
+    int i;
+
+    if (bytes <= c->scratch_bytes)
+        return;
+    for (i = 0; i < c->base.info.threads_n; i++) {
+        device_buffer_give(&c->base, c->scratch[i]);
+        c->scratch[i] = cpu_buffer_take(&c->base, bytes);
+    }
+    c->scratch_bytes = bytes;
+}
+
+static size_t cpu_act_bytes(const struct device *d, enum act role, int dim)
+{
+    bool wide = cpu_of_const(d)->fp32 || role == ACT_RESIDUAL || role == ACT_QKV || role == ACT_LOGITS;
+
+    return (size_t)dim * (wide ? 4 : 2);
+}
+
+static status cpu_sync(struct device *d)
+{
+    (void)d;
+    return ST_OK;
+}
+
+/* ---- open ---- */
+
+static const char *const isa_names[] = { "portable", "avx2", "avx512bf16" };
+
+static bool isa_runs(enum cpu_isa isa)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    switch (isa) {
+    case CPU_PORTABLE: return true;
+    case CPU_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case CPU_AVX512BF16:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512bf16");
+    }
+#endif
+    return isa == CPU_PORTABLE;
+}
+
+static status isa_choose(const char *wanted, enum cpu_isa *out, struct error *err)
+{
+    char there[64] = "";
+    int i;
+
+    for (i = CPU_AVX512BF16; i >= CPU_PORTABLE; i--) {
+        if (!isa_runs((enum cpu_isa)i))
+            continue;
+        *out = (enum cpu_isa)i;
+        if (strcmp(wanted, "auto") == 0 || strcmp(wanted, isa_names[i]) == 0)
+            return ST_OK;
+        snprintf(there + strlen(there), sizeof there - strlen(there), " %s", isa_names[i]);
+    }
+    return error_set(err, ST_REJECT, "cpu_isa=%s: this machine has: auto%s", wanted, there);
+}
+
+static int cores_allowed(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    return (int)sysconf(_SC_NPROCESSORS_ONLN) > 0 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : 1;
+}
+
+static void machine_name(char *out, size_t room)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256], *value;
+
+    snprintf(out, room, "cpu");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || value == NULL)
+            continue;
+        value += strspn(value, ": \t");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(out, room, "%s", value);
+        break;
+    }
+    if (f != NULL)
+        fclose(f);
+}
+
+static void cpu_device_close(struct device *d)
+{
+    struct cpu_device *c = cpu_of(d);
+    int i;
+
+    for (i = 0; c->scratch != NULL && i < d->info.threads_n; i++)
+        device_buffer_give(d, c->scratch[i]);
+    free(c->scratch);
+    team_close(c->team);
+    free(c);
+}
+
+static const struct device_ops cpu_ops = {
+    .close = cpu_device_close,
+    .sync = cpu_sync,
+    .buffer_take = cpu_buffer_take,
+    .buffer_give = cpu_buffer_give,
+    .act_bytes = cpu_act_bytes,
+    .measure = cpu_measure,
+    .matrix_load = cpu_matrix_load,
+    .matrix_load_gated = cpu_matrix_load_gated,
+    .matrix_give = cpu_matrix_give,
+    .kv_page_bytes = cpu_kv_page_bytes,
+    .kv_open = cpu_kv_open,
+    .kv_close = cpu_kv_close,
+    .kv_pages_copy = cpu_kv_pages_copy,
+    .kv_positions_move = cpu_kv_positions_move,
+    .embed = cpu_embed,
+    .rmsnorm = cpu_rmsnorm,
+    .linear = cpu_linear,
+    .linear_gated = cpu_linear_gated,
+    .rope_write = cpu_rope_write,
+    .attention = cpu_attention,
+    .logits = cpu_logits,
+    .sample = cpu_sample,
+};
+
+status cpu_device_open(const struct config *cfg, struct device **out, struct error *err)
+{
+    status st = ST_OK;
+    struct cpu_device *c = mem_take_zero(1, sizeof *c);
+    struct device_info *info = &c->base.info;
+    char machine[64];
+
+    *out = NULL;
+    c->base.ops = &cpu_ops;
+    c->fp32 = strcmp(cfg->dtype, "fp32") == 0;
+    if (!c->fp32 && strcmp(cfg->dtype, "bf16") != 0) {
+        st = error_set(err, ST_REJECT, "dtype=%s: the cpu device has bf16 and fp32", cfg->dtype);
+        goto out;
+    }
+    TRY(isa_choose(cfg->cpu_isa, &c->isa, err));
+    info->threads_n = cfg->threads > 0 ? (int)cfg->threads : cores_allowed();
+    TRY(team_open(info->threads_n, &c->team, err));
+    c->scratch = mem_take_zero((size_t)info->threads_n, sizeof *c->scratch);
+
+    machine_name(machine, sizeof machine);
+    snprintf(info->name, sizeof info->name, "%s (%d thread%s)", machine, info->threads_n,
+             info->threads_n == 1 ? "" : "s");
+    snprintf(info->isa, sizeof info->isa, "%s", c->fp32 ? "fp32" : isa_names[c->isa]);
+    info->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    *out = &c->base;
+    c = NULL;
+out:
+    if (c != NULL)
+        cpu_device_close(&c->base);
+    return st;
+}
