@@ -237,7 +237,8 @@ static void utf8_agrees_with_the_rfc_table(void **state)
 
 static void failpoint_kills_at_the_nth_time(void **state)
 {
-    int how;
+    int how, reached[2];
+    char byte;
     pid_t pid;
 
     (void)state;
@@ -245,18 +246,24 @@ static void failpoint_kills_at_the_nth_time(void **state)
     assert_int_equal(failpoint_arm("x:0"), ST_REJECT);
     assert_int_equal(failpoint_arm(":1"), ST_REJECT);
     assert_int_equal(failpoint_arm("x:1y"), ST_REJECT);
+    assert_int_equal(pipe(reached), 0);
     pid = fork();
     if (pid == 0) {
         if (failpoint_arm("here:3") != ST_OK)
             _exit(9);
         for (int i = 0; i < 2; i++)
             failpoint("here");
+        if (write(reached[1], "2", 1) != 1)
+            _exit(7);
         failpoint("there");
         failpoint("here");
         _exit(8);
     }
     assert_int_equal(waitpid(pid, &how, 0), pid);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+    close(reached[1]);
+    assert_int_equal(read(reached[0], &byte, 1), 1);       /* two times were survived */
+    close(reached[0]);
     assert_int_equal(failpoint_arm(NULL), ST_OK);
     failpoint("here");
 }
