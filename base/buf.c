@@ -54,6 +54,24 @@ void buf_add_format(struct buf *b, const char *fmt, ...)
     b->n += (size_t)n;
 }
 
+void buf_add_json(struct buf *b, const char *text)
+{
+    if (text == NULL) {
+        buf_add_text(b, "null");
+        return;
+    }
+    buf_add_byte(b, '"');
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            buf_add_byte(b, '\\');
+        if (*c < 0x20)
+            buf_add_format(b, "\\u%04x", *c);
+        else
+            buf_add_byte(b, *c);
+    }
+    buf_add_byte(b, '"');
+}
+
 const char *buf_text(struct buf *b)
 {
     *(char *)buf_reserve(b, 1) = '\0';

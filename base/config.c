@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+
 struct setting {
     const char *group;      /* title row: name is NULL */
     const char *name;
@@ -120,45 +122,33 @@ status config_file(struct config *cfg, const char *path, struct error *err)
     return ST_OK;
 }
 
-static void json_text(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
-        if (*p == '"' || *p == '\\')
-            fprintf(out, "\\%c", *p);
-        else if (*p < 0x20)
-            fprintf(out, "\\u%04x", *p);
-        else
-            fputc(*p, out);
-    }
-    fputc('"', out);
-}
-
 static void json_print(const struct config *cfg, FILE *out)
 {
-    const char *comma = "";
+    const char *comma = "{";
+    struct buf b = BUF_EMPTY;
 
-    fputs("{", out);
     for (size_t i = 0; i < SETTINGS_N; i++) {
         const struct setting *s = &settings[i];
 
         if (s->name == NULL)
             continue;
-        fprintf(out, "%s\n  \"%s\": {\"value\": ", comma, s->name);
+        buf_add_format(&b, "%s\n  \"%s\": {\"value\": ", comma, s->name);
         if (s->number) {
-            fprintf(out, "%" PRId64 ", \"default\": %" PRId64 ", \"min\": %" PRId64 ", \"max\": %" PRId64,
-                    *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max);
+            buf_add_format(&b, "%" PRId64 ", \"default\": %" PRId64 ", \"min\": %" PRId64 ", \"max\": %" PRId64,
+                           *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max);
         } else {
-            json_text(out, (const char *)cfg + s->at);
-            fputs(", \"default\": ", out);
-            json_text(out, s->def_text);
+            buf_add_json(&b, (const char *)cfg + s->at);
+            buf_add_text(&b, ", \"default\": ");
+            buf_add_json(&b, s->def_text);
         }
-        fputs(", \"help\": ", out);
-        json_text(out, s->help);
-        fputs("}", out);
+        buf_add_text(&b, ", \"help\": ");
+        buf_add_json(&b, s->help);
+        buf_add_text(&b, "}");
         comma = ",";
     }
-    fputs("\n}\n", out);
+    buf_add_text(&b, "\n}\n");
+    fwrite(b.data, 1, b.n, out);
+    buf_fini(&b);
 }
 
 static void markdown_print(FILE *out)

@@ -16,7 +16,7 @@ BEGIN {
     level["worker"] = 2; level["tools"] = level["tests"] = 3
     # a folder of worker may include itself and the folders named here
     n = split("text: | lines: text | model: text | cache: | plan: lines text | engine: cache plan lines model text | " \
-              "observe: | pipeline: engine lines model text observe cache plan | preempt: observe", rows, "|")
+              "observe: pipeline engine cache | pipeline: engine lines model text cache plan | preempt: observe", rows, "|")
     for (i = 1; i <= n; i++) {
         gsub(/^ +| +$/, "", rows[i]); split(rows[i], row, ":"); m = split(row[2], names, " ")
         known[row[1]] = 1

@@ -1,0 +1,60 @@
+/* The engine's thread: takes requests as long as the planner has room, runs steps. */
+#include "worker/pipeline/internal.h"
+
+#include <inttypes.h>
+
+static void counts_publish(struct pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->counts.engine = *engine_counts(p->engine);
+    p->counts.cache = engine_cache_counts(p->engine);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* A request leaves without a verdict: its tokens are saved, its record will be polled again by the next run. */
+static void request_dropped(void *pipeline, struct request *r)
+{
+    struct pipeline *p = pipeline;
+
+    for (int32_t c = 0; c < r->params.n; c++)
+        saver_progress(p->saver, r, c);
+    outcome_push(p, r);
+}
+
+static size_t requests_take(struct pipeline *p, int timeout_ms)
+{
+    void *items[POP_MAX];
+    int64_t room = engine_room(p->engine);
+    size_t n = 0;
+
+    if (room > 0)
+        n = bqueue_pop(p->admits, items, room < POP_MAX ? (size_t)room : POP_MAX, timeout_ms);
+    for (size_t i = 0; i < n; i++)
+        engine_submit(p->engine, items[i]);
+    return n;
+}
+
+void *engine_main(void *pipeline)
+{
+    struct pipeline *p = pipeline;
+    bool idle = true;
+
+    while (!atomic_load(&p->stopping)) {
+        size_t taken = requests_take(p, idle ? 20 : 0);
+        status st = engine_step(p->engine);
+
+        if (st == ST_FATAL) {
+            pipeline_fail(p, EXIT_CODE_DEVICE, "the device failed; run again to go on from the saved progress");
+            break;
+        }
+        idle = st == ST_AGAIN;
+        if (!idle)
+            counts_publish(p);
+        else if (taken == 0 && bqueue_ended(p->admits))
+            break;
+    }
+    engine_drop(p->engine, request_dropped, p);
+    counts_publish(p);
+    atomic_fetch_add(&p->threads_ended, 1);
+    return NULL;
+}

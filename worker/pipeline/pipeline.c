@@ -1,0 +1,271 @@
+/* The start order and the stop order, readable as a list. */
+#include "worker/pipeline/pipeline.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "worker/pipeline/internal.h"
+
+void pipeline_fail(struct pipeline *p, int exit_code, const char *fmt, ...)
+{
+    va_list ap;
+
+    pthread_mutex_lock(&p->lock);
+    if (p->exit_code == EXIT_CODE_DONE) {
+        p->exit_code = exit_code;
+        va_start(ap, fmt);
+        vsnprintf(p->error.text, sizeof p->error.text, fmt, ap);
+        va_end(ap);
+    }
+    pthread_mutex_unlock(&p->lock);
+    pipeline_stop(p);
+}
+
+void pipeline_stop(struct pipeline *p)
+{
+    atomic_store(&p->stopping, true);
+    bqueue_close(p->records);
+    saver_look_ups_end(p->saver);
+    bqueue_close(p->admits);
+}
+
+/* ---- open ---- */
+
+/* The text of one special token, "" when there is none. */
+static char *special_text(const struct tokenizer *t, int32_t token)
+{
+    const char *bytes = "";
+    size_t n = token >= 0 ? tokenizer_bytes(t, token, true, &bytes) : 0;
+    char *text = mem_take(n + 1);
+
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    return text;
+}
+
+static status text_open(struct pipeline *p, struct error *err)
+{
+    struct tokenizer_spec spec;
+    void *memory = NULL;
+    const char *source;
+    size_t n;
+    status st;
+
+    TRY(gguf_tokenizer(p->gguf, &spec, &memory, err));
+    TRY(tokenizer_open(&spec, &p->tokenizer, err));
+    source = gguf_template(p->gguf, &n);
+    if (source != NULL)
+        TRY(template_open(source, n, &p->template, err));
+    p->bos_text = special_text(p->tokenizer, tokenizer_bos(p->tokenizer));
+    p->eos_text = special_text(p->tokenizer, tokenizer_eos(p->tokenizer));
+out:
+    free(memory);
+    return st;
+}
+
+static char *name_of(const struct pipeline_job *job, const struct model_shape *shape)
+{
+    const char *slash = strrchr(job->model_path, '/');
+
+    return mem_copy_text(job->name != NULL ? job->name : shape->name[0] != '\0' ? shape->name
+                         : slash != NULL ? slash + 1 : job->model_path);
+}
+
+/* Everything besides the input that an answer depends on; the queue keeps it and refuses to go on with another. */
+static char *fingerprint_make(const struct pipeline *p)
+{
+    struct buf b = BUF_EMPTY;
+    char hash[33];
+
+    hash128_hex(model_hash(p->model), hash);
+    buf_add_format(&b, "{\"model\": \"%s\", \"dtype\": \"%s\", \"max_tokens_default\": %lld}", hash, p->cfg->dtype,
+                   (long long)p->cfg->max_tokens_default);
+    return buf_steal(&b);
+}
+
+static status model_load(struct pipeline *p, const struct pipeline_job *job, struct error *err)
+{
+    status st;
+
+    TRY(gguf_open(job->model_path, &p->gguf, err));
+    TRY(text_open(p, err));
+    TRY(device_open(p->cfg, &p->device, err));
+    TRY(model_open(p->gguf, p->device, (int)p->cfg->step_rows_max, (int)p->cfg->sequences_max, &p->model, err));
+    p->name = name_of(job, model_shape(p->model));
+    p->lines = (struct lines_model){ .cfg = p->cfg, .tokenizer = p->tokenizer, .template = p->template,
+                                     .bos_text = p->bos_text, .eos_text = p->eos_text,
+                                     .context = model_shape(p->model)->context, .name = p->name };
+out:
+    return st;
+}
+
+static status store_open(struct pipeline *p, const struct queue_job *job, struct error *err)
+{
+    const char *id = queue_state(p->queue)->job;
+    char url[CONF_TEXT_MAX + 4096];
+
+    p->job_hash = hash64(id, strlen(id), 0);
+    if (p->cfg->checkpoint_url[0] != '\0' || job->output == NULL)
+        snprintf(url, sizeof url, "%s", p->cfg->checkpoint_url);
+    else
+        snprintf(url, sizeof url, "sqlite:%s.progress", job->output);
+    return saver_open(p, url, &p->saver, err);
+}
+
+static void engine_ended(void *pipeline, struct request *r)
+{
+    outcome_push(pipeline, r);
+}
+
+static void engine_progress(void *pipeline, const struct request *r, int32_t choice)
+{
+    saver_progress(((struct pipeline *)pipeline)->saver, r, choice);
+}
+
+status pipeline_open(const struct config *cfg, const struct pipeline_job *job, struct pipeline **out, int *exit_code,
+                     struct error *err)
+{
+    struct pipeline *p = mem_take_zero(1, sizeof *p);
+    struct queue_job queue_job = job->queue;
+    struct engine_ports ports = { p, engine_progress, engine_ended };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    status st;
+
+    *out = NULL;
+    *exit_code = EXIT_CODE_CANNOT_START;
+    p->cfg = cfg;
+    pthread_mutex_init(&p->lock, NULL);
+    p->records = bqueue_open(RECORDS_MAX);
+    p->admits = bqueue_open(REQUESTS_MAX);
+    p->outcomes = bqueue_open(REQUESTS_MAX);
+    TRY(model_load(p, job, err));
+    queue_job.fingerprint = p->fingerprint = fingerprint_make(p);
+    TRY(queue_open(cfg, &queue_job, &p->queue, err));
+    TRY(store_open(p, &job->queue, err));
+    TRY(engine_open(cfg, p->device, p->model, p->tokenizer, &ports, &p->engine, err));
+    p->outbox = outbox_open(p);
+    p->intakes_n = cfg->intake_threads > 0 ? (int)cfg->intake_threads : cores > 3 ? (int)(cores / 2) : 1;
+    p->intakes = mem_take_zero((size_t)p->intakes_n, sizeof *p->intakes);
+    p->counts.records_n = queue_state(p->queue)->records_n;
+    p->counts.before_n = queue_state(p->queue)->done_n;
+    p->counts.before_failed_n = queue_state(p->queue)->failed_n;
+    *exit_code = EXIT_CODE_DONE;
+    *out = p;
+    p = NULL;
+out:
+    pipeline_close(p);
+    return st;
+}
+
+const struct model_shape *pipeline_model(const struct pipeline *p)
+{
+    return model_shape(p->model);
+}
+
+const struct device_info *pipeline_device(const struct pipeline *p)
+{
+    return device_info(p->device);
+}
+
+const struct queue_state *pipeline_queue(const struct pipeline *p)
+{
+    return queue_state(p->queue);
+}
+
+/* ---- run ---- */
+
+void pipeline_start(struct pipeline *p)
+{
+    outbox_start(p->outbox);
+    saver_start(p->saver);
+    pthread_create(&p->engine_thread, NULL, engine_main, p);
+    for (int i = 0; i < p->intakes_n; i++)
+        pthread_create(&p->intakes[i], NULL, intake_main, p);
+    pthread_create(&p->poller, NULL, poller_main, p);
+}
+
+bool pipeline_ended(struct pipeline *p)
+{
+    return atomic_load(&p->threads_ended) > 0;      /* the engine has nothing left, what follows is short */
+}
+
+void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out)
+{
+    pthread_mutex_lock(&p->lock);
+    *out = p->counts;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Requests that were handed on just before everything stopped. */
+static void admits_drain(struct pipeline *p)
+{
+    void *items[POP_MAX];
+    size_t n;
+
+    while ((n = bqueue_pop(p->admits, items, POP_MAX, 0)) > 0)
+        for (size_t i = 0; i < n; i++)
+            outcome_push(p, items[i]);
+}
+
+static int finish(struct pipeline *p, struct error *err)
+{
+    struct pipeline_counts *c = &p->counts;
+    status st;
+
+    *err = p->error;
+    if (p->exit_code != EXIT_CODE_DONE)
+        return p->exit_code;
+    if (c->records_n < 0 || c->before_n + c->done_n + c->failed_n < c->records_n) {
+        error_set(err, ST_RETRY, "stopped with all progress saved; run the same command again to go on");
+        return EXIT_CODE_STOPPED;
+    }
+    st = queue_finish(p->queue, err);
+    if (st != ST_OK)
+        return EXIT_CODE_STOPPED;
+    saver_forget_job(p->saver);
+    return EXIT_CODE_DONE;
+}
+
+int pipeline_join(struct pipeline *p, struct error *err)
+{
+    pthread_join(p->poller, NULL);
+    for (int i = 0; i < p->intakes_n; i++)
+        pthread_join(p->intakes[i], NULL);
+    saver_look_ups_end(p->saver);       /* the saver closes admits behind the last look-up */
+    pthread_join(p->engine_thread, NULL);
+    saver_look_ups_wait(p->saver);
+    admits_drain(p);
+    bqueue_close(p->outcomes);
+    outbox_join(p->outbox);
+    saver_stop(p->saver);
+    return finish(p, err);
+}
+
+void pipeline_close(struct pipeline *p)
+{
+    if (p == NULL)
+        return;
+    outbox_close(p->outbox);
+    engine_close(p->engine);
+    saver_close(p->saver);
+    queue_close(p->queue);
+    model_close(p->model);
+    device_close(p->device);
+    template_close(p->template);
+    tokenizer_close(p->tokenizer);
+    gguf_close(p->gguf);
+    bqueue_free(p->records);
+    bqueue_free(p->admits);
+    bqueue_free(p->outcomes);
+    pthread_mutex_destroy(&p->lock);
+    free(p->intakes);
+    free(p->fingerprint);
+    free(p->bos_text);
+    free(p->eos_text);
+    free(p->name);
+    free(p);
+}

@@ -1,0 +1,59 @@
+/* worker/pipeline/pipeline.h - the way of a request, end to end (design.md section 4):
+ *
+ *   poller ─records→ intake pool ─loads→ saver ─admits→ engine ─outcomes→ outbox ─→ queue_commit
+ *                        │ (nothing stored: straight to admits)   │
+ *                        └─ verdicts → outcomes                   └─ progress → saver → checkpoint store
+ *
+ * Threads:   pipeline_open loads everything; pipeline_start starts the threads; one caller drives the rest.
+ * Ownership: cfg and job are borrowed until pipeline_close.
+ * Back-pressure: every arrow is a bounded queue; a slow output slows the poll. Memory is flat in the length of the job. */
+#ifndef WORKER_PIPELINE_PIPELINE_H
+#define WORKER_PIPELINE_PIPELINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "queue/queue.h"
+#include "worker/engine/engine.h"
+#include "worker/exit_code.h"
+#include "worker/model/model.h"
+
+struct pipeline;
+
+struct pipeline_job {
+    const char *model_path;
+    const char *name;              /* what answers call the model where a line does not; NULL: the file's own name */
+    struct queue_job queue;        /* fingerprint is filled in by pipeline_open */
+};
+
+#define FAILURE_CODES_MAX 32
+
+struct pipeline_counts {
+    int64_t records_n;             /* -1: open-ended */
+    int64_t before_n, before_failed_n;         /* had their verdict before this start */
+    int64_t done_n, failed_n;      /* durable verdicts of this run; failed ones are not in done_n */
+    int64_t duplicate_ids_n;       /* lines of this run whose custom_id another line of this run has */
+    int64_t resumed_n;             /* sequences that went on from stored tokens */
+    struct engine_counts engine;
+    struct cache_counts cache;
+    struct { char code[48]; int64_t n; } failures[FAILURE_CODES_MAX];
+    int failures_n;
+};
+
+/* On anything but ST_OK, *exit_code says how a process should end. */
+MUST_USE status pipeline_open(const struct config *cfg, const struct pipeline_job *job, struct pipeline **out,
+                              int *exit_code, struct error *err);
+const struct model_shape *pipeline_model(const struct pipeline *p);
+const struct device_info *pipeline_device(const struct pipeline *p);
+const struct queue_state *pipeline_queue(const struct pipeline *p);
+
+void pipeline_start(struct pipeline *p);
+bool pipeline_ended(struct pipeline *p);       /* every thread has nothing left to do, or must stop */
+void pipeline_stop(struct pipeline *p);        /* take no more, save progress; any thread, returns at once */
+void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out);        /* any thread */
+/* Waits for the threads in their order, finishes the queue when all is done. err: why, unless EXIT_CODE_DONE. */
+int pipeline_join(struct pipeline *p, struct error *err);
+void pipeline_close(struct pipeline *p);       /* NULL is allowed */
+
+#endif
