@@ -3,12 +3,20 @@
 
 #include <inttypes.h>
 
+#include "base/log.h"
+
 static void counts_publish(struct pipeline *p)
 {
+    int64_t durable_n;
+
     pthread_mutex_lock(&p->lock);
     p->counts.engine = *engine_counts(p->engine);
     p->counts.cache = engine_cache_counts(p->engine);
+    durable_n = p->durable_n;
     pthread_mutex_unlock(&p->lock);
+    /* What a death at this moment would cost: the kill tests read it. */
+    log_debug("engine.counts", "output_tokens=%" PRId64 " running=%d undurable=%" PRId64,
+              engine_counts(p->engine)->output_tokens, engine_counts(p->engine)->running_n, p->ended_n - durable_n);
 }
 
 /* A request leaves without a verdict: its tokens are saved, its record will be polled again by the next run. */

@@ -42,7 +42,10 @@ struct pipeline {
     atomic_int threads_ended;      /* engine and outbox count themselves */
     atomic_bool stopping;
 
+    int64_t ended_n;               /* requests that the engine has ended; its thread only */
+
     pthread_mutex_t lock;          /* of what follows */
+    int64_t durable_n;             /* of them, those whose result is durable */
     struct pipeline_counts counts;
     int exit_code;                 /* of the first failure, EXIT_CODE_DONE before one */
     struct error error;

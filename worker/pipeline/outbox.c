@@ -18,6 +18,7 @@ struct outbox {
     struct result *results;        /* value is an offset into lines until the commit */
     struct save_slot **slots;
     const char **codes;            /* static texts; NULL: done */
+    int64_t from_engine_n;         /* requests behind them that the engine has ended */
     size_t n, room;
     int64_t first_ns;
 };
@@ -56,6 +57,7 @@ static void committed_count(struct outbox *o)
             failure_count(&p->counts, o->codes[i]);
         }
     }
+    p->durable_n += o->from_engine_n;
     p->counts.duplicate_ids_n = id_set_duplicates(o->ids);
     pthread_mutex_unlock(&p->lock);
 }
@@ -83,6 +85,7 @@ static void commit(struct outbox *o)
         pipeline_fail(o->p, st == ST_FENCED ? EXIT_CODE_FENCED : EXIT_CODE_STOPPED, "%s", err.text);
     }
     buf_reset(&o->lines);
+    o->from_engine_n = 0;
     o->n = 0;
 }
 
@@ -130,6 +133,7 @@ static void outcome_take(struct outbox *o, struct request *r)
         return;
     for (int i = 0; i < members_n; i++) {
         dropped |= members[i]->verdict == VERDICT_NONE;
+        o->from_engine_n += members[i]->started_ns != 0;
         slots = saver_detach(members[i], slots);
     }
     if (dropped)

@@ -118,6 +118,7 @@ static status store_open(struct pipeline *p, const struct queue_job *job, struct
 
 static void engine_ended(void *pipeline, struct request *r)
 {
+    ((struct pipeline *)pipeline)->ended_n++;
     outcome_push(pipeline, r);
 }
 

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""The Invariant over whole jobs: {alone, 64 mates} x {cold, warm prefix} x {chunk 16, 512} x {arrival order, shuffled} x
+{1, 2 threads} x {run through, killed 5 times} x temperature {0, 0.8}: equal bytes in all cells, and a check that warm
+cells really hit and killed ones really resumed.
+
+usage: test_invariant.py tiny|default        every cell with the tiny model, or a covering sample with the default one
+"""
+import itertools
+import json
+import os
+import random
+import sys
+
+import job
+
+TARGETS = 6
+
+
+def targets(temperature, n_tokens):
+    rng = random.Random(5)
+    shared = job.words(rng, 90)
+    return [{"custom_id": "target-%d" % i, "method": "POST", "url": "/v1/chat/completions",
+             "body": {"model": "m", "seed": 1000 + i, "max_tokens": n_tokens, "temperature": temperature, "ignore_eos": True,
+                      "logprobs": True, "top_logprobs": 2,
+                      "messages": [{"role": "system", "content": shared}, {"role": "user", "content": job.words(rng, 12)}]}}
+            for i in range(TARGETS)]
+
+
+def content(path):
+    """{custom_id: the choices} of the targets: ids differ between jobs, what was generated may not."""
+    out = {}
+    for line in job.answers(path).values():
+        row = json.loads(line)
+        if row["custom_id"].startswith("target-"):
+            out[row["custom_id"]] = json.dumps(row["response"]["body"]["choices"])
+    assert len(out) == TARGETS
+    return out
+
+
+def cell_lines(mates, shuffled, warm, temperature, n_tokens):
+    rows = targets(temperature, n_tokens)
+    if mates:
+        rows += job.lines(64, 11, max_tokens=(4, n_tokens))
+    if shuffled:
+        random.Random(3).shuffle(rows)
+    if warm:
+        # Two lines with the targets' shared prefix come first and are answered first.
+        first = targets(temperature, 2)[:2]
+        rows = [dict(row, custom_id="warm-%d" % i, body=dict(row["body"], seed=i)) for i, row in enumerate(first)] + rows
+    return rows
+
+
+def cell_settings(mates, warm, chunk, threads):
+    settings = {"threads": threads, "step_rows_max": chunk, "sequences_max": 32 if mates else 1, "commit_ms": 5,
+                "checkpoint_tokens": 4}
+    if not warm and not mates:
+        settings["kv_pages_max"] = 40      # hardly more than one sequence needs: earlier prefixes are evicted
+    return settings
+
+
+def run_cell(folder, model, cell, n_tokens):
+    mates, warm, chunk, shuffled, threads, killed, temperature = cell
+    source = job.write(os.path.join(folder, "in.jsonl"), cell_lines(mates, shuffled, warm, temperature, n_tokens))
+    output = os.path.join(folder, "out.jsonl")
+    for name in os.listdir(folder):
+        if name.startswith("out.jsonl"):
+            os.remove(os.path.join(folder, name))
+    settings = cell_settings(mates, warm, chunk, threads)
+    deaths = resumed = 0
+    for kill in range(5 if killed else 0):
+        code, _ = job.run(source, output, model, settings=settings, failpoint="saver.save.after:%d" % (3 + kill))
+        assert code == -9, "the job was over before kill %d" % (kill + 1)
+        deaths += 1
+    report = job.done(source, output, model, settings=settings)
+    resumed = report["resumed_sequences"]
+    job.audit(source, output)
+    assert not killed or (deaths == 5 and resumed > 0), "nothing was resumed"
+    if warm and not killed:
+        assert report["cached_tokens"] > 0, "the warm cell did not hit"
+    return content(output), report
+
+
+def main():
+    default = sys.argv[1:] == ["default"]
+    assert default or sys.argv[1:] == ["tiny"], __doc__
+    cells = list(itertools.product([False, True], [False, True], [16, 512], [False, True], [1, 2], [False, True], [0, 0.8]))
+    if default:
+        # Every pair of values of two dimensions appears; the whole product would take an hour here.
+        cells = [c for i, c in enumerate(cells) if bin(i).count("1") in (0, 7) or bin(i * 37 % 128).count("1") == 2][:14]
+    n_tokens = 48 if default else 120
+    want, hits = {}, 0
+    with job.folder() as folder:
+        model = job.default_model() if default else job.tiny_model(folder)
+        for cell in cells:
+            got, report = run_cell(folder, model, cell, n_tokens)
+            first = want.setdefault(cell[-1], got)
+            hits += report["cached_tokens"] > 0
+            for name in first:
+                assert got[name] == first[name], "%s differs in cell %s:\n%s\n%s" % (name, cell, first[name], got[name])
+    assert want[0] != want[0.8], "temperature has no effect"
+    job.say("ok: %d cells, %d with cache hits" % (len(cells), hits))
+
+
+if __name__ == "__main__":
+    main()
