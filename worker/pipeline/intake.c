@@ -15,7 +15,7 @@ static void request_hand_on(struct pipeline *p, struct request *r)
 void *intake_main(void *pipeline)
 {
     struct pipeline *p = pipeline;
-    struct intake *in = intake_open(&p->lines);
+    struct intake *in = intake_open(&p->text.lines);
     void *items[8];
     size_t n;
 

@@ -8,6 +8,7 @@
 #include "base/bqueue.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/lines/lines.h"
+#include "worker/pipeline/model_text.h"
 #include "worker/pipeline/pipeline.h"
 
 /* Between two stages: enough that neither waits for the other's every item, little beside the planner's window. */
@@ -18,15 +19,12 @@ struct outbox;
 
 struct pipeline {
     const struct config *cfg;
-    char *fingerprint, *bos_text, *eos_text, *name;
+    char *fingerprint;
     uint64_t job_hash;             /* of the queue's job id: names this job in the checkpoint store */
 
-    struct gguf *gguf;
-    struct tokenizer *tokenizer;
-    struct template *template;
+    struct model_text text;
     struct device *device;
     struct model *model;
-    struct lines_model lines;
     struct queue *queue;
     struct engine *engine;
 

@@ -113,7 +113,7 @@ static void result_add(struct outbox *o, struct request *r, struct save_slot *sl
     res->source = r->source;
     res->offset = r->offset;
     res->value = (const char *)(uintptr_t)o->lines.n;
-    res->kind = lines_result(&o->p->lines, r, id, &o->lines);
+    res->kind = lines_result(&o->p->text.lines, r, id, &o->lines);
     res->value_n = o->lines.n - (uintptr_t)res->value;
     o->slots[o->n] = slots;
     o->codes[o->n] = lines_failure_code(r);

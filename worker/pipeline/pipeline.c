@@ -35,46 +35,6 @@ void pipeline_stop(struct pipeline *p)
 
 /* ---- open ---- */
 
-/* The text of one special token, "" when there is none. */
-static char *special_text(const struct tokenizer *t, int32_t token)
-{
-    const char *bytes = "";
-    size_t n = token >= 0 ? tokenizer_bytes(t, token, true, &bytes) : 0;
-    char *text = mem_take(n + 1);
-
-    memcpy(text, bytes, n);
-    text[n] = '\0';
-    return text;
-}
-
-static status text_open(struct pipeline *p, struct error *err)
-{
-    struct tokenizer_spec spec;
-    void *memory = NULL;
-    const char *source;
-    size_t n;
-    status st;
-
-    TRY(gguf_tokenizer(p->gguf, &spec, &memory, err));
-    TRY(tokenizer_open(&spec, &p->tokenizer, err));
-    source = gguf_template(p->gguf, &n);
-    if (source != NULL)
-        TRY(template_open(source, n, &p->template, err));
-    p->bos_text = special_text(p->tokenizer, tokenizer_bos(p->tokenizer));
-    p->eos_text = special_text(p->tokenizer, tokenizer_eos(p->tokenizer));
-out:
-    free(memory);
-    return st;
-}
-
-static char *name_of(const struct pipeline_job *job, const struct model_shape *shape)
-{
-    const char *slash = strrchr(job->model_path, '/');
-
-    return mem_copy_text(job->name != NULL ? job->name : shape->name[0] != '\0' ? shape->name
-                         : slash != NULL ? slash + 1 : job->model_path);
-}
-
 /* Everything besides the input that an answer depends on; the queue keeps it and refuses to go on with another. */
 static char *fingerprint_make(const struct pipeline *p)
 {
@@ -91,14 +51,9 @@ static status model_load(struct pipeline *p, const struct pipeline_job *job, str
 {
     status st;
 
-    TRY(gguf_open(job->model_path, &p->gguf, err));
-    TRY(text_open(p, err));
+    TRY(model_text_open(&p->text, p->cfg, job->model_path, job->name, err));
     TRY(device_open(p->cfg, &p->device, err));
-    TRY(model_open(p->gguf, p->device, (int)p->cfg->step_rows_max, (int)p->cfg->sequences_max, &p->model, err));
-    p->name = name_of(job, model_shape(p->model));
-    p->lines = (struct lines_model){ .cfg = p->cfg, .tokenizer = p->tokenizer, .template = p->template,
-                                     .bos_text = p->bos_text, .eos_text = p->eos_text,
-                                     .context = model_shape(p->model)->context, .name = p->name };
+    TRY(model_open(p->text.gguf, p->device, (int)p->cfg->step_rows_max, (int)p->cfg->sequences_max, &p->model, err));
 out:
     return st;
 }
@@ -147,7 +102,7 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
     queue_job.fingerprint = p->fingerprint = fingerprint_make(p);
     TRY(queue_open(cfg, &queue_job, &p->queue, err));
     TRY(store_open(p, &job->queue, err));
-    TRY(engine_open(cfg, p->device, p->model, p->tokenizer, &ports, &p->engine, err));
+    TRY(engine_open(cfg, p->device, p->model, p->text.tokenizer, &ports, &p->engine, err));
     p->outbox = outbox_open(p);
     p->intakes_n = cfg->intake_threads > 0 ? (int)cfg->intake_threads : cores > 3 ? (int)(cores / 2) : 1;
     p->intakes = mem_take_zero((size_t)p->intakes_n, sizeof *p->intakes);
@@ -256,17 +211,12 @@ void pipeline_close(struct pipeline *p)
     queue_close(p->queue);
     model_close(p->model);
     device_close(p->device);
-    template_close(p->template);
-    tokenizer_close(p->tokenizer);
-    gguf_close(p->gguf);
+    model_text_close(&p->text);
     bqueue_free(p->records);
     bqueue_free(p->admits);
     bqueue_free(p->outcomes);
     pthread_mutex_destroy(&p->lock);
     free(p->intakes);
     free(p->fingerprint);
-    free(p->bos_text);
-    free(p->eos_text);
-    free(p->name);
     free(p);
 }
