@@ -1,71 +1,11 @@
-/* The CPU device: which inner loops run, how many threads, and its buffers. */
-#define _GNU_SOURCE                /* sched_getaffinity, MAP_ANONYMOUS, madvise */
-#include "kernels/cpu/cpu.h"
-
-#include <sched.h>
+/* The CPU device: which inner loops run, and on how many threads. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define HUGE_BYTES ((size_t)2 << 20)
-#define BUFFER_HEAD 64             /* keeps the size of the mapping; keeps the rest aligned */
-
-/* ---- buffers ---- */
-
-struct buffer_head {
-    size_t mapped_bytes;           /* 0: from the heap */
-};
-
-/* Large ones are mapped: zero pages cost nothing until touched, and huge pages spare the TLB. */
-void *cpu_buffer_take(struct device *d, size_t bytes)
-{
-    struct buffer_head *head;
-    size_t all = bytes + BUFFER_HEAD + CPU_OVERRUN;
-
-    (void)d;
-    ASSERT(bytes < SIZE_MAX / 2);
-    if (all < HUGE_BYTES) {
-        all = (all + 63) / 64 * 64;
-        head = aligned_alloc(64, all);
-        if (head == NULL)
-            head = mem_take(all);              /* reports and ends the process */
-        memset(head, 0, all);
-    } else {
-        all = (all + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-        head = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (head == MAP_FAILED)
-            head = mem_take_zero(1, all);
-        (void)madvise(head, all, MADV_HUGEPAGE);
-        head->mapped_bytes = all;
-    }
-    return (char *)head + BUFFER_HEAD;
-}
-
-void cpu_buffer_give(struct device *d, void *p)
-{
-    struct buffer_head *head = (struct buffer_head *)((char *)p - BUFFER_HEAD);
-
-    (void)d;
-    if (head->mapped_bytes == 0)
-        free(head);
-    else
-        munmap(head, head->mapped_bytes);
-}
-
-void cpu_scratch_reserve(struct cpu_device *c, size_t bytes)
-{
-    int i;
-
-    if (bytes <= c->scratch_bytes)
-        return;
-    for (i = 0; i < c->base.info.threads_n; i++) {
-        device_buffer_give(&c->base, c->scratch[i]);
-        c->scratch[i] = cpu_buffer_take(&c->base, bytes);
-    }
-    c->scratch_bytes = bytes;
-}
+#include "kernels/cpu/loops.h"
 
 static size_t cpu_act_bytes(const struct device *d, enum act role, int dim)
 {
@@ -116,13 +56,16 @@ static status isa_choose(const char *wanted, enum cpu_isa *out, struct error *er
     return error_set(err, ST_REJECT, "cpu_isa=%s: this machine has: auto%s", wanted, there);
 }
 
-static int cores_allowed(void)
+static const struct cpu_loops *isa_loops(enum cpu_isa isa)
 {
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN) > 0 ? (int)sysconf(_SC_NPROCESSORS_ONLN) : 1;
+#if defined(__x86_64__)
+    if (isa == CPU_AVX512BF16)
+        return &cpu_loops_avx512bf16;
+    if (isa == CPU_AVX2)
+        return &cpu_loops_avx2;
+#endif
+    (void)isa;
+    return &cpu_loops_portable;
 }
 
 static void machine_name(char *out, size_t room)
@@ -196,7 +139,8 @@ status cpu_device_open(const struct config *cfg, struct device **out, struct err
         goto out;
     }
     TRY(isa_choose(cfg->cpu_isa, &c->isa, err));
-    info->threads_n = cfg->threads > 0 ? (int)cfg->threads : cores_allowed();
+    c->loops = isa_loops(c->isa);
+    info->threads_n = cfg->threads > 0 ? (int)cfg->threads : team_cores();
     TRY(team_open(info->threads_n, &c->team, err));
     c->scratch = mem_take_zero((size_t)info->threads_n, sizeof *c->scratch);
 

@@ -20,7 +20,7 @@ struct cpu_device {
     enum cpu_isa isa;
     bool fp32;                     /* the reference: everything in fp32 */
     const struct cpu_loops *loops; /* inner loops of products for isa (loops.h) */
-    struct cpu_pool *pool;         /* huge pages that matrices are cut from */
+    struct cpu_chunk *chunk;       /* huge pages that the next matrix is cut from; NULL: none yet */
     char **scratch;                /* [threads] see cpu_scratch */
     size_t scratch_bytes;
 };
@@ -44,7 +44,7 @@ static inline void *cpu_scratch(const struct cpu_device *c, int thread_i)
     return c->scratch[thread_i];
 }
 
-/* cpu.c: buffers. */
+/* memory.c */
 void *cpu_buffer_take(struct device *d, size_t bytes);
 void cpu_buffer_give(struct device *d, void *p);
 

@@ -2,16 +2,18 @@
  * (the caller waits for 0). A barrier is the same with its own pair. Each wait spins first; a sleeper announces itself
  * in `sleepers` before it looks a last time, a waker changes the number before it looks at `sleepers`, both
  * sequentially consistent, so that one of them sees the other. Only atomics and one mutex: ThreadSanitizer follows it. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE                /* sched_getaffinity */
 #include "kernels/cpu/team.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SPIN_NS 200000             /* longer than any gap between two operations of a step, far shorter than a step */
 #define SPINS_PER_LOOK 64          /* pauses between two looks at the clock */
@@ -31,6 +33,7 @@ struct member {
 
 struct team {
     int threads_n, started_n;
+    int64_t spin_ns;
     struct waitable epoch, pending, turn;
     _Alignas(64) atomic_int arrived;           /* at the barrier */
     void (*fn)(void *ctx, int thread_i, int threads_n);        /* NULL: leave */
@@ -79,7 +82,7 @@ static int64_t now_ns(void)        /* the machine's own clock, whatever base/clo
 }
 
 /* Until value != not (want false) or value == is (want true). */
-static void waitable_wait(struct waitable *w, unsigned number, bool want_equal)
+static void waitable_wait(struct waitable *w, unsigned number, bool want_equal, int64_t spin_ns)
 {
     int64_t end = 0;
     int i;
@@ -91,7 +94,7 @@ static void waitable_wait(struct waitable *w, unsigned number, bool want_equal)
             pause_short();
         }
         if (end == 0)
-            end = now_ns() + SPIN_NS;
+            end = now_ns() + spin_ns;
         else if (now_ns() > end)
             break;
     }
@@ -103,6 +106,17 @@ static void waitable_wait(struct waitable *w, unsigned number, bool want_equal)
     pthread_mutex_unlock(&w->lock);
 }
 
+int team_cores(void)
+{
+    cpu_set_t set;
+    long online;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
 static void *member_main(void *arg)
 {
     struct member *m = arg;
@@ -110,7 +124,7 @@ static void *member_main(void *arg)
     unsigned seen = 0;
 
     for (;;) {
-        waitable_wait(&t->epoch, seen, false);
+        waitable_wait(&t->epoch, seen, false, t->spin_ns);
         seen++;
         if (t->fn == NULL)
             return NULL;
@@ -132,6 +146,7 @@ status team_open(int threads_n, struct team **out, struct error *err)
     ASSERT(t != NULL);
     memset(t, 0, sizeof *t);
     t->threads_n = threads_n;
+    t->spin_ns = threads_n <= team_cores() ? SPIN_NS : 0;      /* who spins would keep the one he waits for from a core */
     t->members = mem_take_zero((size_t)threads_n, sizeof *t->members);
     waitable_init(&t->epoch);
     waitable_init(&t->pending);
@@ -195,7 +210,7 @@ void team_run(struct team *t, void (*fn)(void *ctx, int thread_i, int threads_n)
     }
     team_start(t, fn, ctx);
     fn(ctx, 0, t->threads_n);
-    waitable_wait(&t->pending, 0, true);
+    waitable_wait(&t->pending, 0, true, t->spin_ns);
 }
 
 void team_barrier(struct team *t)
@@ -210,6 +225,6 @@ void team_barrier(struct team *t)
         atomic_fetch_add(&t->turn.value, 1);
         waitable_wake(&t->turn);
     } else {
-        waitable_wait(&t->turn, turn, false);
+        waitable_wait(&t->turn, turn, false, t->spin_ns);
     }
 }

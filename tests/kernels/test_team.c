@@ -1,0 +1,149 @@
+/* The thread team: every thread runs once, memory is seen on both sides, barriers hold, sleepers wake. */
+#define _POSIX_C_SOURCE 200809L
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/team.h"
+
+#define THREADS_MAX 5
+
+struct counts {
+    struct team *team;
+    int plain[THREADS_MAX];        /* not atomic on purpose: ThreadSanitizer checks that the team orders it */
+    int sum, turns;
+};
+
+static struct team *open_n(int n)
+{
+    struct team *t;
+    struct error err;
+
+    assert_int_equal(team_open(n, &t, &err), ST_OK);
+    assert_int_equal(team_threads(t), n);
+    return t;
+}
+
+static void count(void *ctx, int i, int n)
+{
+    struct counts *c = ctx;
+
+    if (n != team_threads(c->team))
+        c->plain[i] = -1;
+    c->plain[i] += c->turns;       /* turns was written by the caller before the run */
+}
+
+static void test_runs(void **state)
+{
+    int n, run, i;
+
+    (void)state;
+    for (n = 1; n <= THREADS_MAX; n++) {
+        struct counts c = { .team = open_n(n) };
+        int want = 0;
+
+        for (run = 0; run < 2000; run++) {
+            c.turns = run;
+            want += run;
+            team_run(c.team, count, &c);
+            for (i = 0; i < n; i++)
+                assert_int_equal(c.plain[i], want);
+        }
+        team_close(c.team);
+    }
+    team_close(NULL);
+}
+
+/* Pauses longer than the spin: the workers, and inside a slow run the caller, have gone to sleep. */
+static void slow(void *ctx, int i, int n)
+{
+    struct timespec ms = { 0, 2000000 };
+
+    if (i == n - 1)
+        nanosleep(&ms, NULL);
+    count(ctx, i, n);
+}
+
+static void test_sleep(void **state)
+{
+    struct timespec ms = { 0, 2000000 };
+    struct counts c = { .team = open_n(3), .turns = 1 };
+    int run, i;
+
+    (void)state;
+    for (run = 1; run <= 20; run++) {
+        nanosleep(&ms, NULL);
+        team_run(c.team, slow, &c);
+        for (i = 0; i < 3; i++)
+            assert_int_equal(c.plain[i], run);
+    }
+    team_close(c.team);
+}
+
+/* Each turn one thread adds, all others read after the barrier. */
+static void turns(void *ctx, int i, int n)
+{
+    struct counts *c = ctx;
+    int turn;
+
+    for (turn = 0; turn < c->turns; turn++) {
+        if (turn % n == i)
+            c->sum++;
+        team_barrier(c->team);
+        if (c->sum != turn + 1)
+            c->plain[i]++;
+        team_barrier(c->team);
+    }
+}
+
+static void test_barrier(void **state)
+{
+    int n, i;
+
+    (void)state;
+    for (n = 1; n <= THREADS_MAX; n++) {
+        struct counts c = { .team = open_n(n), .turns = 300 };
+
+        team_run(c.team, turns, &c);
+        assert_int_equal(c.sum, 300);
+        for (i = 0; i < n; i++)
+            assert_int_equal(c.plain[i], 0);
+        team_close(c.team);
+    }
+}
+
+static void test_split(void **state)
+{
+    int64_t n, first, last, next;
+    int parts, i;
+
+    (void)state;
+    for (n = 0; n < 40; n++)
+        for (parts = 1; parts < 9; parts++) {
+            next = 0;
+            for (i = 0; i < parts; i++) {
+                team_split(n, i, parts, &first, &last);
+                assert_int_equal(first, next);
+                assert_true(last - first == n / parts || last - first == n / parts + 1);
+                next = last;
+            }
+            assert_int_equal(next, n);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_barrier),
+        cmocka_unit_test(test_split),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
