@@ -33,8 +33,15 @@ void put_text(struct buf *b, const void *text, size_t n)
     buf_add(b, text, n);
 }
 
+static bool skipped(const struct gguf_writer *w, const char *name)
+{
+    return w->skip != NULL && strcmp(w->skip, name) == 0;
+}
+
 void gguf_put_raw(struct gguf_writer *w, const char *key, uint32_t kind, const void *bytes, size_t n)
 {
+    if (skipped(w, key))
+        return;
     put_text(&w->keys, key, strlen(key));
     put_u32(&w->keys, kind);
     buf_add(&w->keys, bytes, n);
@@ -60,12 +67,16 @@ void gguf_put_bool(struct gguf_writer *w, const char *key, bool v)
 
 void gguf_put_text(struct gguf_writer *w, const char *key, const char *text)
 {
+    if (skipped(w, key))
+        return;
     gguf_put_raw(w, key, GGUF_TEXT, NULL, 0);
     put_text(&w->keys, text, strlen(text));
 }
 
 void gguf_put_texts(struct gguf_writer *w, const char *key, const char *const *texts, const size_t *bytes, size_t n)
 {
+    if (skipped(w, key))
+        return;
     gguf_put_raw(w, key, GGUF_ARRAY, NULL, 0);
     put_u32(&w->keys, GGUF_TEXT);
     put_u64(&w->keys, n);
@@ -75,6 +86,8 @@ void gguf_put_texts(struct gguf_writer *w, const char *key, const char *const *t
 
 void gguf_put_i32s(struct gguf_writer *w, const char *key, const int32_t *values, size_t n)
 {
+    if (skipped(w, key))
+        return;
     gguf_put_raw(w, key, GGUF_ARRAY, NULL, 0);
     put_u32(&w->keys, GGUF_I32);
     put_u64(&w->keys, n);
@@ -90,6 +103,8 @@ static void pad(struct buf *b, uint32_t alignment)
 void gguf_put_tensor(struct gguf_writer *w, const char *name, enum tensor_type type, int dims_n, const int64_t *dims,
                      const void *data, size_t data_bytes)
 {
+    if (skipped(w, name))
+        return;
     pad(&w->data, w->alignment);
     put_text(&w->tensors, name, strlen(name));
     put_u32(&w->tensors, (uint32_t)dims_n);

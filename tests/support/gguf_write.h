@@ -15,6 +15,7 @@ struct gguf_writer {
     uint64_t keys_n, tensors_n;
     uint32_t version;              /* 3 */
     uint32_t alignment;            /* 32; must be a power of two */
+    const char *skip;              /* a key or tensor of this name is left out when it is put; NULL: none */
 };
 
 void gguf_writer_init(struct gguf_writer *w);

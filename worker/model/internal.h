@@ -1,0 +1,32 @@
+/* worker/model/internal.h - private to worker/model: a loaded model, shared by weights.c and forward.c. */
+#ifndef WORKER_MODEL_INTERNAL_H
+#define WORKER_MODEL_INTERNAL_H
+
+#include "worker/model/model.h"
+
+struct layer {
+    float *attn_norm, *ff_norm;
+    struct matrix *qkv, *o, *gate_up, *down;       /* qkv: queries, keys, values, one after the other */
+    float *qkv_bias, *o_bias;                      /* NULL: none */
+};
+
+struct model {
+    struct device *device;
+    struct model_shape shape;
+    struct hash128 hash;
+    size_t weight_bytes;
+    int rows_max, outs_max;
+
+    struct matrix *embed, *head;                   /* the same when tied */
+    float *out_norm, *inv_freq;
+    struct layer *layers;
+    struct attention_shape attention;
+    struct rope rope;
+    enum gate_act act;
+
+    /* activations, sized for rows_max; logits for outs_max */
+    void *x, *normed, *qkv, *query, *attended, *gated;
+    float *logits;
+};
+
+#endif
