@@ -1,5 +1,7 @@
 /* worker/plan/cost.h - what a step costs: measured, kept fresh, used for the row budget and for time estimates.
  * step_s = fixed + rows * per_row + outs * per_out + context * per_kv (sum over rows of positions they read).
+ * Least squares of the relative error with forgetting, no factor below zero (so more rows never cost less); one sample
+ * moves the model by a bounded amount, however long the machine slept in the middle of it.
  * Threads: the engine's. */
 #ifndef WORKER_PLAN_COST_H
 #define WORKER_PLAN_COST_H
@@ -13,7 +15,9 @@ struct cost_model {
 };
 
 void cost_init(struct cost_model *c);
+/* seconds <= 0 is ignored: a clock that did not move says nothing. */
 void cost_observe(struct cost_model *c, int rows, int outs, double kv_positions, double seconds);
+/* 0 before the first sample. */
 double cost_predict(const struct cost_model *c, int rows, int outs, double kv_positions);
 
 #endif

@@ -2,8 +2,15 @@
  *
  * Waiting requests stand in the order of a depth-first walk over the radix tree of their prompts (which is their
  * lexicographic order, walked in a circle), so each shared prefix is computed once and stays resident while needed.
- * Before that order come: put-back requests, priorities, deadlines, and those that waited plan_wait_max_s.
- * Threads: the engine's. Ownership: plan_add takes the request, plan_next gives it away. */
+ * Before that order come, in this order:
+ *   put-back requests, the one put back last first (it is the oldest: the youngest is put back first);
+ *   the oldest request that has waited plan_wait_max_s beyond the moment at which arrival order would have started it;
+ *   the earliest deadline, once it is less than plan_wait_max_s away;
+ *   lower priority values: the walk serves the lowest one present.
+ * A request that arrives ahead of the place where the walk stands is walked in this circle, one behind it in the next.
+ * Cost: one search tree descent a request; comparisons skip what both neighbours of the search are known to share.
+ * Threads: the engine's. Ownership: plan_add takes the request, plan_next and plan_take give it away; request.stage is the
+ * plan's meanwhile. */
 #ifndef WORKER_PLAN_PLAN_H
 #define WORKER_PLAN_PLAN_H
 
@@ -22,13 +29,17 @@ void plan_add(struct plan *p, struct request *r);
 void plan_put_back(struct plan *p, struct request *r);
 /* The request that should start next, still the plan's; NULL: none. */
 struct request *plan_peek(struct plan *p);
-/* Removes what plan_peek showed. */
+/* Removes what plan_peek shows now. */
 struct request *plan_next(struct plan *p);
-/* The one after peek in walk order, to look beyond a request that must be held back; NULL at the end. Used with
- * plan_take, which removes a given request. */
+/* The one after r, to look beyond a request that must be held back: from the request of plan_peek each request comes
+ * once, then NULL. Used with plan_take, which removes a given request. Valid until the next plan_peek. */
 struct request *plan_after(struct plan *p, const struct request *r);
 void plan_take(struct plan *p, struct request *r);
 int64_t plan_length(const struct plan *p);
+int64_t plan_bytes(const struct plan *p);      /* memory of the waiting requests, as it was when they were added */
+
+/* How many of the tokens some waiting request begins with, too: what of them is worth keeping. */
+int32_t plan_wanted(const struct plan *p, const int32_t *tokens, int32_t tokens_n);
 
 /* What prefix sharing saves, for `nightshift plan`: tokens in all prompts, and tokens of the radix tree's nodes. */
 struct plan_savings { int64_t requests_n, prompt_tokens, unique_tokens, output_tokens_max; };
