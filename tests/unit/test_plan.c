@@ -297,15 +297,15 @@ static void test_deadlines(void **state)
     (void)state;
     now_ns = 1000 * NS_PER_S;
     a = add(p, 1, 0, 0);
-    b = add(p, 5, 0, 1500 * 1000);
+    b = add(p, 5, 0, 1205 * 1000);
     c = add(p, 3, 0, 1200 * 1000);
-    d = add(p, 4, 0, 1500 * 1000);
+    d = add(p, 4, 0, 1205 * 1000);
     take_expecting(p, a);
     now_ns = 1191 * NS_PER_S;
     take_expecting(p, c);
     a->deadline_ms = 0;
     e = add(p, 0, 0, 0);
-    now_ns = 1491 * NS_PER_S;          /* b and d are due by the same deadline: in walk order, not in arrival order */
+    now_ns = 1196 * NS_PER_S;          /* b and d are due by the same deadline: in walk order, not in arrival order */
     take_expecting(p, d);
     take_expecting(p, b);
     take_expecting(p, e);
