@@ -1,6 +1,7 @@
 /* Runs a fuzz target without libFuzzer: driver RUNS CORPUS replays each file of the folder CORPUS, then RUNS mutations of
  * them from a fixed seed. A file instead of a folder is replayed alone (to look at one crash). An input that kills the
  * process is left in NAME.crash beside the working directory, NAME the program's name. */
+#define _DEFAULT_SOURCE            /* scandir */
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>

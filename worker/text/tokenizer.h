@@ -1,10 +1,17 @@
 /* worker/text/tokenizer.h - text to token ids and back, exactly as the model's own tokenizer does it.
  *
  * Threads:   a struct tokenizer is const after open: any number of threads may use it, each with its own encoder.
- * Trust:     text comes in spans. Only a span marked TEXT_TRUSTED (the chat template's own words) may become control
- *            tokens; what a user wrote is plain text even where it spells one. Word splitting runs over neighbouring plain
- *            text as one piece, whoever wrote it, so that the ids are those of the joined text.
- * Cost:      linear in the text, whatever it holds. */
+ * Trust:     text comes in spans. Only text marked TEXT_TRUSTED (the chat template's own words) may become control
+ *            tokens: one is found where neighbouring trusted spans, joined, spell it whole. What a user wrote is plain text
+ *            even where it spells one, alone or together with the template's words, and no merge of plain text makes one.
+ *            User-defined tokens (added, but not control) are found in all text, as the reference does. Between such
+ *            tokens, normalisation, word splitting and merges run over the joined text as one piece, whoever wrote it.
+ * Control:   kinds CONTROL and UNKNOWN; also user-defined tokens spelled <|...|> and the tokens known to end a turn,
+ *            whatever kind the file gives them.
+ * Lost:      bytes that the vocabulary has no token for (the default model lacks six ASCII control characters and the
+ *            unassigned planes 4-11) make no token, as in the reference.
+ * Cost:      n log n in the longest word, linear in all else, whatever the text holds.
+ * Source:    Hugging Face tokenizers 0.23 (AddedVocabulary, NFC, ByteLevel, Digits, Split, BPE). */
 #ifndef WORKER_TEXT_TOKENIZER_H
 #define WORKER_TEXT_TOKENIZER_H
 
@@ -29,7 +36,7 @@ struct tokenizer_spec {
     const char *const *merges;             /* "left right", best first */
     const size_t *merges_bytes;
     int32_t bos, eos, unknown;             /* -1: none */
-    bool add_bos, add_eos;                 /* for raw prompts; a rendered template has its own */
+    bool add_bos, add_eos;                 /* for raw prompts; a rendered template has its own. Kept, not acted on */
 };
 
 struct tokenizer;
@@ -45,8 +52,10 @@ bool tokenizer_adds_bos(const struct tokenizer *t);
 /* Ends a generation: eos and every control token that ends a turn (<|im_end|>, <|eot_id|>, <|endoftext|> ...). */
 bool tokenizer_ends(const struct tokenizer *t, int32_t token);
 bool tokenizer_is_control(const struct tokenizer *t, int32_t token);
-/* -1: no token is spelled so. Control and added tokens by their text, others by their bytes. */
+/* -1: no token is spelled so. Control and added tokens by their text, others by their bytes (a search through the whole
+ * vocabulary). */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n);
+/* Fingerprint of everything that decides about ids. */
 struct hash128 tokenizer_hash(const struct tokenizer *t);
 
 enum text_trust { TEXT_PLAIN, TEXT_TRUSTED };
@@ -57,8 +66,9 @@ struct encoder;
 struct encoder *encoder_open(const struct tokenizer *t);
 void encoder_close(struct encoder *e);                 /* NULL is allowed */
 
-/* The spans, one after the other, as one text (valid UTF-8). *tokens is the encoder's memory, valid until its next
- * call. Nothing is added in front or behind. ST_REJECT: not UTF-8. */
+/* The spans, one after the other, as one text (valid UTF-8; a character may be cut by a border). *tokens is the encoder's
+ * memory, valid until its next call. Nothing is added in front or behind. Working memory is up to 40 bytes a byte of the
+ * longest word; what goes beyond an ordinary text is given back at the next call. ST_REJECT: not UTF-8, or over 1 GiB. */
 MUST_USE status encoder_encode(struct encoder *e, const struct text_span *spans, size_t spans_n,
                                const int32_t **tokens, size_t *tokens_n);
 
