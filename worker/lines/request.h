@@ -85,6 +85,7 @@ struct request {
     const char *error_code, *error_text, *error_param;
     /* for whichever stage owns it */
     void *stage;
+    void *saved;                               /* the pipeline's: its choices' places in the checkpoint store */
 };
 
 /* A completions line with several prompts: one request a prompt, one result line when all have ended. */

@@ -2,7 +2,7 @@
  * choices with new tokens. The set is bounded by the running sequences, not by messages: a store that is away costs no
  * memory, and the engine never waits.
  *
- * A save_slot is one choice's place here. It hangs on the request (stage) until the outbox takes it, and is freed by
+ * A save_slot is one choice's place here. It hangs on the request (saved) until the outbox takes it, and is freed by
  * the saver. What the store knows of it (saved_n) belongs to the saver's thread alone. */
 #define _POSIX_C_SOURCE 200809L
 #include "worker/pipeline/internal.h"
@@ -53,12 +53,12 @@ static struct ckpt_identity identity_of(const struct pipeline *p, const struct r
                                    .seed = r->choices[choice].seed };
 }
 
-/* stage is a list of slots; made for the choices that need one. */
+/* Slots are made for the choices that need one. */
 static struct save_slot *slot_of(struct saver *s, struct request *r, int32_t choice)
 {
     struct save_slot *slot;
 
-    for (slot = r->stage; slot != NULL; slot = slot->next)
+    for (slot = r->saved; slot != NULL; slot = slot->next)
         if (slot->choice == choice)
             return slot;
     slot = mem_take_zero(1, sizeof *slot);
@@ -66,8 +66,8 @@ static struct save_slot *slot_of(struct saver *s, struct request *r, int32_t cho
     /* A line with several prompts has several requests: their choices are numbered through. */
     slot->key = (struct ckpt_key){ s->p->job_hash, r->source, r->offset, r->prompt_i * r->params.n + choice };
     slot->identity = identity_of(s->p, r, choice);
-    slot->next = r->stage;
-    r->stage = slot;
+    slot->next = r->saved;
+    r->saved = slot;
     return slot;
 }
 
@@ -97,14 +97,14 @@ void saver_progress(struct saver *s, const struct request *r, int32_t choice)
 
 struct save_slot *saver_detach(struct request *r, struct save_slot *slots)
 {
-    struct save_slot *slot = r->stage, *next;
+    struct save_slot *slot = r->saved, *next;
 
     for (; slot != NULL; slot = next) {
         next = slot->next;
         slot->next = slots;
         slots = slot;
     }
-    r->stage = NULL;
+    r->saved = NULL;
     return slots;
 }
 
