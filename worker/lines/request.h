@@ -1,6 +1,7 @@
 /* worker/lines/request.h - a valid record, parsed, on its way from the intake to its result.
- * Threads:   exactly one stage owns a request at a time; a push hands it on.
- * Ownership: everything inside lives in its arena and in the fields marked so; request_free ends it. */
+ * Threads:   exactly one stage owns a request at a time; a push hands it on. Members of a group may be with different
+ *            stages; what they share is const until the last of them is freed.
+ * Ownership: everything inside lives in its arena (or its group's) and in the fields marked so; request_free ends it. */
 #ifndef WORKER_LINES_REQUEST_H
 #define WORKER_LINES_REQUEST_H
 
@@ -25,7 +26,7 @@ struct params {
     float repetition, presence, frequency;
     bool seed_given;
     uint64_t seed;
-    int32_t max_tokens;                        /* of this request, already cut to the context */
+    int32_t max_tokens;                        /* already cut to the context; 0 (completions only): the prompt alone */
     int32_t min_tokens;
     bool ignore_eos;
     bool echo, echo_logprobs;                  /* completions: prompt in the answer, with its log-probabilities */
@@ -65,6 +66,8 @@ struct request {
     const char *custom_id;                     /* JSON text of the value, quotes included; "null": none */
     enum endpoint endpoint;
     const char *model;                         /* as the line said it, JSON text; echoed in the answer */
+    bool model_differs;                        /* it names another model than the one loaded: counted, not refused */
+    int64_t created_s;                         /* Unix time of the record, 0: it has none; the answer's `created` */
     int64_t priority;                          /* lower goes first; 0 */
     int64_t deadline_ms;                       /* Unix time; 0: none */
     struct hash128 record_hash, params_hash;
@@ -76,8 +79,8 @@ struct request {
     int32_t prompt_i;                          /* which prompt of a line's list (completions); see `group` */
     struct request_group *group;               /* NULL unless the line has several prompts */
     /* outcome */
-    struct choice *choices;                    /* [params.n] */
-    struct logprob *prompt_logprobs;           /* [prompt_n] with echo_logprobs; [0].token is set, its logprob is none */
+    struct choice *choices;                    /* [params.n], NULL where rejected; freed with what they hold */
+    struct logprob *prompt_logprobs;           /* [prompt_n] in the arena, with echo_logprobs; [0] holds its token alone */
     int32_t cached_n;                          /* prompt tokens that came from the prefix cache */
     int64_t started_ns, finished_ns;
     enum verdict_kind verdict;
@@ -88,14 +91,21 @@ struct request {
     void *saved;                               /* the pipeline's: its choices' places in the checkpoint store */
 };
 
-/* A completions line with several prompts: one request a prompt, one result line when all have ended. */
+/* A completions line with several prompts: one request a prompt, one result line when all have ended. It lives until
+ * the last member is freed. */
 struct request_group {
+    struct arena arena;                        /* what the members share: stop strings, bias, the line's names */
     int32_t requests_n;
-    struct request **requests;                 /* [requests_n], by prompt_i; the group's members end together */
-    int32_t open_n;                            /* members not ended; owned by the stage that ends requests */
+    struct request **requests;                 /* [requests_n], by prompt_i; NULL once that member is freed */
+    int32_t open_n;                            /* members not ended, requests_n at first; the ending stage's */
+    _Atomic int32_t held_n;                    /* members not freed; request_free's */
 };
 
 struct request *request_new(void);
-void request_free(struct request *r);          /* NULL is allowed; frees this one only, not its group */
+/* NULL is allowed. Frees this one only; the last member takes the group along. Members of one group are freed by one
+ * thread at a time, in any order. */
+void request_free(struct request *r);
+/* The request, or every member of its group. */
+void request_free_line(struct request *r);
 
 #endif

@@ -1,0 +1,10 @@
+/* worker/lines/result.h - pieces of a result line. Private to this folder. */
+#ifndef WORKER_LINES_RESULT_H
+#define WORKER_LINES_RESULT_H
+
+#include "worker/lines/lines.h"
+
+/* The value of "logprobs" of one choice in its endpoint's shape; "null" where none were asked for. */
+void logprobs_add(struct buf *b, const struct lines_model *m, const struct request *r, const struct choice *c);
+
+#endif
