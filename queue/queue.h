@@ -1,7 +1,7 @@
 /* queue/queue.h - where records come from, where results go, and the marks "this input is done".
  *
  * Threads:   two sides that may run at the same time. The poll side (queue_poll, queue_pause, queue_record_give) belongs
- *            to one thread, the commit side (queue_commit, queue_forget) to another; an implementation passes what the two
+ *            to one thread, the commit side (queue_commit) to another; an implementation passes what the two
  *            need of each other through its own means. queue_open, queue_finish and queue_close: with both at rest.
  * Ownership: a record belongs to whoever polled it until queue_record_give; results are borrowed for the call.
  * Promise:   a result and its done-mark become durable in one atomic act. After a crash exactly the records whose

@@ -15,13 +15,16 @@ struct tracker;
 
 /* base: first offset that may be open. window: offsets beyond the LWM that can be told apart, > 0. */
 struct tracker *tracker_open(int64_t base, int64_t window);
+struct tracker *tracker_copy(const struct tracker *t);           /* to encode what a commit would make of it */
 void tracker_close(struct tracker *t);                           /* NULL is allowed */
 
-/* ST_OK: received now. ST_AGAIN: beyond the window, hold it back and offer it again after progress.
- * ST_REJECT: already done (below the LWM or its bit is set): skip it. Offsets arrive in ascending order. */
+/* ST_OK: received now. ST_AGAIN: beyond the window, hold it back and offer it again after progress; never while nothing
+ * is open. ST_REJECT: skip it: already done (below the LWM or its bit is set), or received before and still open.
+ * Offsets arrive in ascending order: once one was received, those between it and the one before are gaps. */
 MUST_USE status tracker_receive(struct tracker *t, int64_t offset);
-void tracker_done(struct tracker *t, int64_t offset);            /* received before, not done before */
-bool tracker_is_done(const struct tracker *t, int64_t offset);
+void tracker_done(struct tracker *t, int64_t offset);            /* it must be open */
+bool tracker_is_open(const struct tracker *t, int64_t offset);   /* received and not done */
+bool tracker_is_done(const struct tracker *t, int64_t offset);   /* true for everything below the LWM, gaps, too */
 int64_t tracker_lwm(const struct tracker *t);
 int64_t tracker_open_n(const struct tracker *t);                 /* received and not done */
 int64_t tracker_ahead(const struct tracker *t);                  /* last received + 1 - LWM: compare with the window */
