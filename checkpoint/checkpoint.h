@@ -47,15 +47,20 @@ struct ckpt_progress {
     int32_t tokens_n;
 };
 
-/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. ST_REJECT: the URL makes no sense. ST_RETRY: no answer. */
+/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. ST_REJECT: the URL makes no sense. ST_RETRY: no answer.
+ * A damaged or foreign database file is moved aside (PATH.damaged-N) with a warning, now or in any later call. */
 MUST_USE status ckpt_open(const char *url, struct ckpt **out, struct error *err);
 void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
 
+/* Takes the sources over: from now on every older token is refused. Tokens are times in ms where the store has lost its
+ * memory of them, so they go up even then. */
 MUST_USE status ckpt_acquire(struct ckpt *c, uint64_t job, int32_t source, uint64_t *token);
 
-/* Saves items_n sequences in one round trip. ST_RETRY: perhaps saved, perhaps not; saving again is always safe.
+/* Saves items_n sequences in one round trip. ST_RETRY: perhaps saved, perhaps not; saving again is always safe, with the
+ * same saved_n or a smaller one that was the end of an earlier save.
  * ST_AGAIN: some item's earlier part is missing in the store (it lost data): save it again with saved_n = 0.
- * items[i] that were written are marked in ok[i]. */
+ * ST_FENCED: nothing is written. items[i] that were written are marked in ok[i].
+ * `token` covers every item: sources with tokens of their own are saved in calls of their own. */
 MUST_USE status ckpt_save(struct ckpt *c, uint64_t token, const struct ckpt_save_item *items, size_t items_n, uint8_t *ok);
 
 /* ST_AGAIN: nothing usable, start from token 0 (no record, another identity, or damaged from the start). */
@@ -67,7 +72,8 @@ int64_t ckpt_count(struct ckpt *c, uint64_t job);
 
 /* After their results are durable. Missing keys are no error. */
 MUST_USE status ckpt_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n);
-/* The job is over: everything of it goes. */
+/* The job is over: every sequence of it goes. The fence stays, so that a worker left behind still cannot write.
+ * ST_FENCED: some source of the job has a newer owner. */
 MUST_USE status ckpt_forget_job(struct ckpt *c, uint64_t token, uint64_t job);
 
 #endif
