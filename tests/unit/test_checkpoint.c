@@ -1,0 +1,408 @@
+/* The stores of token progress: the same promises from each, then what is special to one. */
+#define _XOPEN_SOURCE 700
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/frames.h"
+#include "checkpoint/mem.h"
+
+#define TOKENS_MAX 5000
+
+static char folder[64], url[96], path[80];
+static int32_t tokens[TOKENS_MAX];
+static const struct ckpt_identity who = { { 1, 2 }, { 3, 4 }, { 5, 6 }, UINT64_C(0xfedcba9876543210) };
+
+static void begin(const char *scheme)
+{
+    strcpy(folder, "/tmp/nightshift-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/progress", folder);
+    snprintf(url, sizeof url, "%s:%s", scheme, path);
+    for (int i = 0; i < TOKENS_MAX; i++)
+        tokens[i] = (int32_t)(hash64(&i, sizeof i, 0) % 50000);
+}
+
+static int begin_sqlite(void **state)
+{
+    (void)state;
+    begin("sqlite");
+    return 0;
+}
+
+static int begin_mem(void **state)
+{
+    (void)state;
+    begin("mem");
+    return 0;
+}
+
+static int end(void **state)
+{
+    char command[128];
+
+    (void)state;
+    if (url[0] == 'm')
+        ckpt_mem_drop(path);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static struct ckpt *store_open(void)
+{
+    struct ckpt *c;
+    struct error err;
+
+    if (ckpt_open(url, &c, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return c;
+}
+
+static struct ckpt_key key_of(int64_t offset)
+{
+    return (struct ckpt_key){ UINT64_C(0xffffffffffffff01), 0, offset, 0 };
+}
+
+static status save_as(struct ckpt *c, uint64_t token, struct ckpt_key key, const struct ckpt_identity *id, int32_t saved_n,
+                      int32_t n)
+{
+    struct ckpt_save_item item = { key, *id, tokens, n, saved_n };
+    uint8_t ok = 7;
+    status st = ckpt_save(c, token, &item, 1, &ok);
+
+    assert_int_equal(ok, st == ST_OK);
+    return st;
+}
+
+static status save(struct ckpt *c, uint64_t token, int64_t offset, int32_t saved_n, int32_t n)
+{
+    return save_as(c, token, key_of(offset), &who, saved_n, n);
+}
+
+/* The number of tokens that come back, each compared; -1: ST_AGAIN. */
+static int32_t load_as(struct ckpt *c, struct ckpt_key key, const struct ckpt_identity *id)
+{
+    struct ckpt_progress p;
+    struct arena a;
+    int32_t n;
+    status st;
+
+    arena_init(&a, 4096);
+    st = ckpt_load(c, &key, id, &a, &p);
+    assert_true(st == ST_OK || st == ST_AGAIN);
+    n = st == ST_OK ? p.tokens_n : -1;
+    assert_true(st == ST_OK ? n > 0 : p.tokens == NULL && p.tokens_n == 0);
+    if (n > 0)
+        assert_memory_equal(p.tokens, tokens, (size_t)n * sizeof tokens[0]);
+    arena_fini(&a);
+    return n;
+}
+
+static int32_t load(struct ckpt *c, int64_t offset)
+{
+    return load_as(c, key_of(offset), &who);
+}
+
+static uint64_t acquire(struct ckpt *c)
+{
+    uint64_t token = 0;
+
+    assert_int_equal(ckpt_acquire(c, key_of(0).job, 0, &token), ST_OK);
+    assert_true(token > 0);
+    return token;
+}
+
+/* ---- every store ---- */
+
+static void progress_grows(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    int32_t n = 0;
+
+    (void)state;
+    assert_int_equal(load(c, 5), -1);
+    assert_int_equal(ckpt_count(c, key_of(0).job), 0);
+    for (int32_t step = 1; n + step <= TOKENS_MAX; n += step, step += 7) {
+        assert_int_equal(save(c, token, 5, n, n + step), ST_OK);
+        assert_int_equal(load(c, 5), n + step);
+    }
+    assert_int_equal(ckpt_count(c, key_of(0).job), 1);
+    assert_int_equal(ckpt_count(c, 77), 0);
+    ckpt_close(c);
+    c = store_open();                                                    /* outlives its handles */
+    assert_int_equal(load(c, 5), n);
+    assert_int_equal(save(c, token, 5, n, n), ST_OK);                    /* nothing new is fine */
+    assert_int_equal(load(c, 5), n);
+    ckpt_close(c);
+}
+
+static void keys_are_apart(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    struct ckpt_key k[5];
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        k[i] = key_of(1);
+    k[1].job++;
+    k[2].source = 1;
+    k[3].offset = INT64_MAX - 7;
+    k[4].choice = 1;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(save_as(c, token, k[i], &who, 0, 10 + i), ST_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(load_as(c, k[i], &who), 10 + i);
+    assert_int_equal(ckpt_forget(c, token, &k[3], 2), ST_OK);
+    assert_int_equal(ckpt_forget(c, token, &k[3], 2), ST_OK);            /* missing keys are no error */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(load_as(c, k[i], &who), i < 3 ? 10 + i : -1);
+    assert_int_equal(ckpt_count(c, k[0].job), 2);
+    assert_int_equal(ckpt_forget_job(c, token, k[0].job), ST_OK);
+    assert_int_equal(ckpt_count(c, k[0].job), 0);
+    assert_int_equal(load_as(c, k[1], &who), 11);
+    ckpt_close(c);
+}
+
+static void another_identity_is_ignored(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+
+    (void)state;
+    assert_int_equal(save(c, token, 1, 0, 40), ST_OK);
+    for (int i = 0; i < 4; i++) {
+        struct ckpt_identity other = who;
+        uint64_t *field[4] = { &other.record.low, &other.model.high, &other.params.low, &other.seed };
+
+        ++*field[i];
+        assert_int_equal(load_as(c, key_of(1), &other), -1);
+    }
+    assert_int_equal(load(c, 1), 40);
+    ckpt_close(c);
+}
+
+/* Saves again from an earlier point: what an answer that got lost makes the caller do. */
+static void saving_again_is_safe(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+
+    (void)state;
+    assert_int_equal(save(c, token, 1, 0, 32), ST_OK);
+    assert_int_equal(save(c, token, 1, 32, 64), ST_OK);
+    assert_int_equal(save(c, token, 1, 64, 96), ST_OK);
+    assert_int_equal(save(c, token, 1, 32, 64), ST_OK);
+    assert_int_equal(load(c, 1), 64);
+    assert_int_equal(save(c, token, 1, 32, 70), ST_OK);
+    assert_int_equal(load(c, 1), 70);
+    assert_int_equal(save(c, token, 1, 64, 80), ST_AGAIN);               /* no frame ends there any more */
+    assert_int_equal(load(c, 1), 70);
+    assert_int_equal(save(c, token, 1, 0, 20), ST_OK);
+    assert_int_equal(load(c, 1), 20);
+    ckpt_close(c);
+}
+
+static void missing_part_is_told_item_by_item(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    struct ckpt_save_item items[3] = { { key_of(1), who, tokens, 20, 10 }, { key_of(2), who, tokens, 9, 0 },
+                                       { key_of(3), who, tokens, 8, 8 } };
+    uint8_t ok[3];
+
+    (void)state;
+    assert_int_equal(ckpt_save(c, token, items, 3, ok), ST_AGAIN);
+    assert_int_equal(ok[0], 0);
+    assert_int_equal(ok[1], 1);
+    assert_int_equal(ok[2], 0);
+    assert_int_equal(load(c, 1), -1);
+    assert_int_equal(load(c, 2), 9);
+    items[0].saved_n = items[2].saved_n = 0;
+    assert_int_equal(ckpt_save(c, token, items, 3, ok), ST_OK);
+    assert_int_equal(load(c, 1), 20);
+    assert_int_equal(load(c, 3), 8);
+    assert_int_equal(ckpt_save(c, token, items, 0, ok), ST_OK);
+    ckpt_close(c);
+}
+
+static void older_token_is_fenced(void **state)
+{
+    struct ckpt *a = store_open(), *b = store_open();
+    uint64_t old = acquire(a), new = acquire(b);
+    struct ckpt_key key = key_of(1);
+
+    (void)state;
+    assert_true(new > old);
+    assert_int_equal(save(b, new, 1, 0, 10), ST_OK);
+    assert_int_equal(save(a, old, 1, 0, 99), ST_FENCED);
+    assert_int_equal(save(a, old, 2, 0, 99), ST_FENCED);
+    assert_int_equal(ckpt_forget(a, old, &key, 1), ST_FENCED);
+    assert_int_equal(ckpt_forget_job(a, old, key.job), ST_FENCED);
+    assert_int_equal(load(a, 1), 10);
+    assert_int_equal(load(a, 2), -1);
+    assert_int_equal(ckpt_forget_job(b, new, key.job), ST_OK);
+    assert_int_equal(save(a, old, 1, 0, 99), ST_FENCED);                 /* the fence outlives the job */
+    ckpt_close(a);
+    ckpt_close(b);
+}
+
+/* A batch is refused whole when one source of it is fenced. */
+static void fence_refuses_the_whole_batch(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t old = acquire(c), newer;
+    struct ckpt_save_item items[2] = { { key_of(1), who, tokens, 5, 0 }, { key_of(1), who, tokens, 5, 0 } };
+    uint8_t ok[2];
+
+    (void)state;
+    items[1].key.source = 3;
+    assert_int_equal(ckpt_acquire(c, items[1].key.job, 3, &newer), ST_OK);
+    assert_int_equal(ckpt_acquire(c, items[1].key.job, 3, &newer), ST_OK);
+    assert_true(newer > old);
+    assert_int_equal(ckpt_save(c, old, items, 2, ok), ST_FENCED);
+    assert_int_equal(ok[0] | ok[1], 0);
+    assert_int_equal(load(c, 1), -1);
+    ckpt_close(c);
+}
+
+static int64_t clock_zero(void *ctx)
+{
+    return *(int64_t *)ctx;
+}
+
+/* The clock may stand still or jump back: tokens go up all the same. */
+static void tokens_go_up_whatever_the_clock(void **state)
+{
+    int64_t now_ns = INT64_C(1700000000) * NS_PER_S;
+    const struct clock clock = { clock_zero, clock_zero, &now_ns };
+    struct ckpt *c = store_open();
+    uint64_t last = 0;
+
+    (void)state;
+    clock_use(&clock);
+    for (int i = 0; i < 5; i++) {
+        uint64_t token = acquire(c);
+
+        assert_true(token > last);
+        last = token;
+        if (i == 2)
+            now_ns -= 3600 * NS_PER_S;
+    }
+    clock_use(NULL);
+    ckpt_close(c);
+}
+
+/* ---- frames ---- */
+
+static void frames_survive_any_cut_and_flip(void **state)
+{
+    struct buf whole = BUF_EMPTY, b = BUF_EMPTY;
+    size_t ends[9];
+    struct ckpt_progress p;
+    struct arena a;
+
+    (void)state;
+    begin("mem");
+    frame_add_identity(&whole, &who);
+    for (int i = 0; i < 8; i++) {
+        ends[i] = whole.n;
+        frame_add_tokens(&whole, &who, tokens, i * 20, i * 20 + 20);
+    }
+    ends[8] = whole.n;
+    arena_init(&a, 4096);
+    for (size_t n = 0; n <= whole.n; n++) {
+        int frames = 0;
+
+        while (frames < 8 && ends[frames + 1] <= n)
+            frames++;
+        assert_int_equal(frames_read(whole.data, n, &who, &a, &p), frames ? ST_OK : ST_AGAIN);
+        assert_int_equal(p.tokens_n, frames * 20);
+        arena_reset(&a);
+    }
+    for (size_t at = 0; at < whole.n; at++) {
+        int frame = 0;
+
+        buf_reset(&b);
+        buf_add(&b, whole.data, whole.n);
+        b.data[at] ^= 0x10;
+        while (frame < 8 && ends[frame + 1] <= at)
+            frame++;
+        if (at < ends[0])
+            frame = 0;
+        assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), frame ? ST_OK : ST_AGAIN);
+        assert_int_equal(p.tokens_n, frame * 20);
+        if (p.tokens_n > 0)
+            assert_memory_equal(p.tokens, tokens, (size_t)p.tokens_n * 4);
+        arena_reset(&a);
+    }
+    arena_fini(&a);
+    buf_fini(&whole);
+    buf_fini(&b);
+    ckpt_mem_drop(path);
+    rmdir(folder);
+}
+
+/* Whole, sound frames that do not belong together: the running hash finds it. */
+static void frames_of_two_writers_are_cut(void **state)
+{
+    int32_t other[60];
+    struct buf b = BUF_EMPTY;
+    struct ckpt_progress p;
+    struct ckpt_identity seeded = who;
+    struct arena a;
+
+    (void)state;
+    for (int i = 0; i < 60; i++)
+        other[i] = 7 * i + 1;
+    arena_init(&a, 4096);
+    frame_add_identity(&b, &who);
+    frame_add_tokens(&b, &who, tokens, 0, 20);
+    frame_add_tokens(&b, &who, other, 20, 40);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_OK);
+    assert_int_equal(p.tokens_n, 20);
+    buf_reset(&b);
+    seeded.seed++;
+    frame_add_identity(&b, &who);
+    frame_add_tokens(&b, &seeded, tokens, 0, 20);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_AGAIN);
+    buf_reset(&b);
+    frame_add_identity(&b, &who);
+    frame_add_tokens(&b, &who, tokens, 0, 20);
+    frame_add_tokens(&b, &who, tokens, 30, 40);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_OK);
+    assert_int_equal(p.tokens_n, 20);
+    arena_fini(&a);
+    buf_fini(&b);
+}
+
+int main(void)
+{
+#define BOTH(f) cmocka_unit_test_setup_teardown(f, begin_sqlite, end), cmocka_unit_test_setup_teardown(f, begin_mem, end)
+    const struct CMUnitTest tests[] = {
+        BOTH(progress_grows),
+        BOTH(keys_are_apart),
+        BOTH(another_identity_is_ignored),
+        BOTH(saving_again_is_safe),
+        BOTH(missing_part_is_told_item_by_item),
+        BOTH(older_token_is_fenced),
+        BOTH(fence_refuses_the_whole_batch),
+        BOTH(tokens_go_up_whatever_the_clock),
+        cmocka_unit_test(frames_survive_any_cut_and_flip),
+        cmocka_unit_test(frames_of_two_writers_are_cut),
+    };
+
+    log_level_set(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
