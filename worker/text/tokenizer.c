@@ -37,8 +37,8 @@ static size_t alphabet_decode(const int16_t byte_of[CODES_MAX], const char *text
     size_t out_n = 0, i = 0;
 
     while (i < n) {
-        uint32_t code;
-        int len = utf8_char(text + i, n - i, &code);
+        uint32_t code = (unsigned char)text[i];
+        int len = code < 0x80 ? 1 : utf8_char(text + i, n - i, &code);
 
         if (len <= 0 || code >= CODES_MAX || byte_of[code] < 0) {
             memcpy(out, text, n);
@@ -107,13 +107,15 @@ static bool ends_turn(const char *text, size_t n)
     return false;
 }
 
-/* The kind a token is taken for. Some files call a control token user-defined, or normal; taken at its word, any user's
- * text could end a turn or begin one. */
+/* The kind a token is taken for. Some files call a control token user-defined, or even normal; taken at their word, any
+ * user's text could end a turn or begin one. "</s>" and its like may be normal: they are ordinary words of code. */
 static int token_kind(int kind, const char *text, size_t n)
 {
     bool bars = n > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + n - 2, "|>", 2) == 0;
 
-    if ((kind == TOKEN_USER_DEFINED && bars) || ends_turn(text, n))
+    if (kind == TOKEN_USER_DEFINED && (bars || ends_turn(text, n)))
+        return TOKEN_CONTROL;
+    if (kind == TOKEN_NORMAL && bars && ends_turn(text, n))
         return TOKEN_CONTROL;
     return kind;
 }

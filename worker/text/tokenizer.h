@@ -6,8 +6,8 @@
  *            even where it spells one, alone or together with the template's words, and no merge of plain text makes one.
  *            User-defined tokens (added, but not control) are found in all text, as the reference does. Between such
  *            tokens, normalisation, word splitting and merges run over the joined text as one piece, whoever wrote it.
- * Control:   kinds CONTROL and UNKNOWN; also user-defined tokens spelled <|...|> and the tokens known to end a turn,
- *            whatever kind the file gives them.
+ * Control:   kinds CONTROL and UNKNOWN; also user-defined tokens that are spelled <|...|> or known to end a turn, and
+ *            normal ones that are both: files name them so by mistake.
  * Lost:      bytes that the vocabulary has no token for (the default model lacks six ASCII control characters and the
  *            unassigned planes 4-11) make no token, as in the reference.
  * Cost:      n log n in the longest word, linear in all else, whatever the text holds.
