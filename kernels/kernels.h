@@ -126,9 +126,14 @@ struct step {
 /* ---- sampling ----
  * token = argmax_i(l_i / T + gumbel(seed, pos, i)) over what top-k, then top-p, then min-p leave, where l are the logits
  * after bias and penalties (Gumbel-max: Gumbel 1954; noise by counter: Philox4x32-10, Salmon et al. 2011; kernels/philox.h).
- * T = 0: argmax, the lowest id wins a tie. Penalties as vLLM/OpenAI: repetition divides positive and multiplies negative
- * logits of every seen token; presence and frequency count tokens of the output only.
- * Log-probabilities are those of the untouched logits (before bias, penalties, temperature). */
+ * T = 0: argmax, the lowest id wins a tie. First the bias is added, then penalties as vLLM/OpenAI: repetition divides
+ * positive and multiplies negative logits of every seen token; presence and frequency count tokens of the output only.
+ * top-k: the k largest, ties by lower id. top-p: of the probabilities that remain, made to sum to 1, the smallest set of
+ * largest ones whose sum is at least top_p, at least one. min-p: those of at least min_p times the largest.
+ * Sums are exact (a probability counts in units of 2^-40 of the largest), logarithms are the project's own (gumbel.h): the
+ * choice depends on logits and parameters alone, not on the instruction set or the machine's libm.
+ * Log-probabilities are those of the untouched logits (before bias, penalties, temperature). Infinite logits share all
+ * probability. */
 
 struct token_bias { int32_t token; float add; };            /* -INFINITY forbids the token */
 struct token_count { int32_t token, output_n; };            /* every token seen; output_n: times in the output */
@@ -147,8 +152,8 @@ struct sampling {
 
 struct sampled {
     int32_t token;                                          /* -1: the logits hold a NaN or nothing is allowed */
-    float logprob;                                          /* of token, if asked for */
-    int32_t top_n;                                          /* best first; ties: lower id first */
+    float logprob;                                          /* of token, if asked for or a target; else NaN */
+    int32_t top_n;                                          /* best first; ties: lower id first; none at -inf */
     struct { int32_t token; float logprob; } top[TOP_LOGPROBS_MAX];
 };
 
@@ -191,8 +196,10 @@ MUST_USE status kernel_rope_write(struct device *d, const void *qkv, const struc
                                   struct kv *kv, void *q);
 
 /* Attention of every row over its cached positions and its ancestors in the step (whose KV kernel_rope_write has just
- * written). Online softmax in blocks of PAGE_POSITIONS counted from position 0, in order: a row's bits depend on its
- * positions alone, whether it is decoded, part of a chunk, or a row of a draft tree. */
+ * written). Online softmax in blocks of a fixed number of positions (64 on the CPU) counted from position 0, in order: a
+ * row's bits depend on its positions alone, whether it is decoded, part of a chunk, or a row of a draft tree. Positions of
+ * a tree's roots are cached_n; a child's is its parent's + 1. A position whose key or value is not finite makes NaN of the rows that see
+ * it and of no other. Queries come from kernel_rope_write with the same attention_shape, which has put the scale in. */
 MUST_USE status kernel_attention(struct device *d, const void *q, const struct step *s, int layer,
                                  const struct attention_shape *a, const struct kv *kv, void *out);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/step_memo.h"
 
 static size_t cpu_act_bytes(const struct device *d, enum act role, int dim)
 {
@@ -95,6 +96,7 @@ static void cpu_device_close(struct device *d)
     for (i = 0; c->scratch != NULL && i < d->info.threads_n; i++)
         device_buffer_give(d, c->scratch[i]);
     free(c->scratch);
+    step_memo_close(c->memo);
     team_close(c->team);
     free(c);
 }

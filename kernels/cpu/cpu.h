@@ -23,6 +23,7 @@ struct cpu_device {
     struct cpu_chunk *chunk;       /* huge pages that the next matrix is cut from; NULL: none yet */
     char **scratch;                /* [threads] see cpu_scratch */
     size_t scratch_bytes;
+    struct step_memo *memo;        /* step_memo.h */
 };
 
 static inline struct cpu_device *cpu_of(struct device *d)
