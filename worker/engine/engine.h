@@ -2,10 +2,19 @@
  *
  * Threads:   all calls belong to one thread (the engine's), which is also the device's.
  * Ownership: engine_submit takes a request; it comes back through ports.ended, with verdict and choices filled in.
- * Order:     decode rows first, then prefill chunks up to the row budget; admission by pages; when pages run out the
- *            youngest request goes back to the plan with its tokens. A request whose prompt begins with a run that another
- *            is computing right now waits for it.
- * The step loop allocates nothing once a request is admitted, but for output growth. */
+ * Order:     every running sequence decodes one row a step; the rest of the row budget are prefill chunks, oldest sequence
+ *            first. The budget is step_rows_max, or less where the measured cost of a row says that the step would take
+ *            longer than step_ms_max (decode rows are never left out: they share the reading of the weights).
+ * Admission: by pages (prompt + the output length that ended requests let expect), up to sequences_max sequences and
+ *            never more than step_rows_max; when pages run out the youngest sequence goes back, with its tokens. A request
+ *            whose prompt begins with a run that another is computing right now waits for it; others are looked for
+ *            beyond it. The oldest sequence is never put back, so the engine always gets on; a sequence that the whole
+ *            pool cannot hold ends with FINISH_ERROR.
+ * Choices:   a request's choices are sequences of their own; the first computes the prompt, the others take its pages.
+ *            Tokens found in a choice at engine_submit (a checkpoint's) are kept as if they had been decoded here.
+ * Endings:   an end token (of the model or of stop_tokens) is the last of choice.tokens and no part of the text, unless
+ *            params.include_stop. Log-probabilities asked for are there for every token, resumed ones too.
+ * The step loop allocates nothing once a sequence is admitted, but for output growth. */
 #ifndef WORKER_ENGINE_ENGINE_H
 #define WORKER_ENGINE_ENGINE_H
 
@@ -22,21 +31,25 @@ struct engine;
 
 struct engine_ports {
     void *ctx;
-    /* New tokens of a choice are worth a frame (checkpoint_tokens or checkpoint_ms are over). Must not block. */
+    /* New tokens of a choice are worth a frame (checkpoint_tokens or checkpoint_ms are over, or it was put back). Must not
+     * block. */
     void (*progress)(void *ctx, const struct request *r, int32_t choice);
-    /* The request has its verdict and is the callee's now. May block: that is the back-pressure. */
+    /* The request has its verdict and is the callee's now. May block: that is the back-pressure. Must not call the
+     * engine. */
     void (*ended)(void *ctx, struct request *r);
 };
 
 struct engine_counts {             /* since the start; read on the engine's thread */
     int64_t steps_n, rows_n, prompt_tokens, cached_tokens, output_tokens, resumed_tokens, put_back_n;
-    int64_t prefill_tokens;        /* prompt tokens that were really computed (recomputing after a put-back included) */
-    double device_s, host_s;       /* in model_forward; everything else between steps while there was work */
+    int64_t prefill_tokens;        /* known tokens that were really computed (recomputing after a put-back included) */
+    double device_s, host_s;       /* in model_forward; everything else between steps while there was work, without the
+                                    * time that ports.ended took */
     int running_n;                 /* sequences */
     int64_t waiting_n;
 };
 
-/* tokenizer: for detok and end tokens. The engine owns KV pool, cache and plan. */
+/* tokenizer: for detok and end tokens. The engine owns KV pool, cache and plan. ST_REJECT: the KV pool would have no page,
+ * or could not be had. */
 MUST_USE status engine_open(const struct config *cfg, struct device *d, struct model *m, const struct tokenizer *t,
                             const struct engine_ports *ports, struct engine **out, struct error *err);
 void engine_close(struct engine *e);           /* drops nothing: call engine_drop first; NULL is allowed */

@@ -1,0 +1,278 @@
+/* worker/engine/admit.c - which request starts when, and with which pages. */
+#include "worker/engine/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "worker/lines/lines.h"
+
+#define LOOK_MAX 64            /* requests held back that are looked beyond in one step */
+#define EXPECT_UNKNOWN 256     /* output tokens of a request while none has ended */
+#define EXPECT_BEYOND 32       /* more than expected already: at least so many are still to come */
+#define LEARN_N 64             /* ended choices that the expectation remembers */
+#define HELD_MIN PAGE_POSITIONS            /* positions worth waiting for */
+
+enum start { STARTED, HELD, NO_PAGES, ENDED };
+
+void lengths_observe(struct lengths *l, int32_t output_n)
+{
+    double weight;
+
+    l->n += l->n < LEARN_N;
+    weight = 1.0 / (double)l->n;
+    l->deviation += weight * (fabs(output_n - l->mean) - l->deviation);
+    l->mean += weight * (output_n - l->mean);
+    if (l->n == 1)
+        l->deviation = 0;
+}
+
+int32_t lengths_expect(const struct lengths *l, int32_t have, int32_t max)
+{
+    double expected = l->n > 0 ? l->mean + l->deviation : EXPECT_UNKNOWN;
+    int32_t least = have < INT32_MAX - EXPECT_BEYOND - have / 4 ? have + EXPECT_BEYOND + have / 4 : max;
+    int32_t n = expected < max ? (int32_t)expected : max;
+
+    n = n > least ? n : least;
+    return n < max ? n : max;
+}
+
+/* Pages that a choice with this many output tokens is expected to end with. */
+static int32_t pages_expect(const struct engine *e, const struct request *r, const struct choice *c)
+{
+    int32_t n = r->prompt_n + lengths_expect(&e->lengths, c->tokens_n, r->params.max_tokens);
+
+    n = n < e->context ? n : e->context;
+    return (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+}
+
+/* Whether s can start without throwing out what runs: the pages that the others still expect are theirs. */
+static bool pages_suffice(const struct engine *e, const struct seq *s)
+{
+    int32_t idle, cached = cache_peek(e->cache, s->known, s->computed_n, &idle);
+    int64_t left = (int64_t)cache_available(e->cache) - idle;
+
+    if (e->running_n == 0)
+        return true;
+    for (int32_t i = 0; i < e->running_n; i++) {
+        const struct seq *other = e->running[i];
+        int32_t more = pages_expect(e, other->r, other->c) - other->lease.pages_n;
+
+        left -= more > 0 ? more : 0;
+    }
+    return left >= pages_expect(e, s->r, s->c) - cached / PAGE_POSITIONS;
+}
+
+/* Positions of `tokens` that a running sequence will have computed soon and has not yet. */
+static int32_t soon_cached(const struct seq *running, const struct request *r, const int32_t *tokens, int32_t n)
+{
+    int32_t at = running->computed_n, common = 0;
+
+    n = n < running->end_n ? n : running->end_n;
+    /* Most are told apart here: it has passed the common part, or the next tokens differ. */
+    if (at >= n || running->known[at] != tokens[at])
+        return 0;
+    while (common + PAGE_POSITIONS <= n
+           && memcmp(running->known + common, tokens + common, PAGE_POSITIONS * sizeof tokens[0]) == 0)
+        common += PAGE_POSITIONS;
+    while (common < n && running->known[common] == tokens[common])
+        common++;
+    /* Only full pages are published; a sister's last page can be copied as it is. */
+    if (running->r != r && (common / PAGE_POSITIONS + 1) * PAGE_POSITIONS > running->end_n)
+        common -= common % PAGE_POSITIONS;
+    return common > at ? common : 0;
+}
+
+static bool is_held_back(const struct engine *e, const struct request *r, int32_t choice_i)
+{
+    int32_t n = choice_need(r, choice_i).from, soon = 0;
+
+    n = n < r->prompt_n ? n : r->prompt_n;
+    for (int32_t i = 0; i < e->running_n; i++) {
+        int32_t got = soon_cached(e->running[i], r, r->prompt, n);
+
+        soon = got > soon ? got : soon;
+    }
+    return soon >= HELD_MIN && soon - cache_peek(e->cache, r->prompt, n, NULL) >= HELD_MIN;
+}
+
+/* ---- start ---- */
+
+static bool is_older(const struct seq *a, const struct seq *b)
+{
+    const struct request *x = a->r, *y = b->r;
+
+    if (x->started_ns != y->started_ns)
+        return x->started_ns < y->started_ns;
+    if (x->source != y->source)
+        return x->source < y->source;
+    if (x->offset != y->offset)
+        return x->offset < y->offset;
+    if (x->prompt_i != y->prompt_i)
+        return x->prompt_i < y->prompt_i;
+    return a->choice_i < b->choice_i;
+}
+
+static void running_insert(struct engine *e, struct seq *s)
+{
+    int32_t i = e->running_n++;
+
+    for (; i > 0 && is_older(s, e->running[i - 1]); i--)
+        e->running[i] = e->running[i - 1];
+    e->running[i] = s;
+}
+
+/* A running choice of the same request that has computed more of the prompt than *n. */
+static const struct seq *sister_find(const struct engine *e, const struct seq *s, int32_t n)
+{
+    for (int32_t i = 0; i < e->running_n; i++) {
+        const struct seq *other = e->running[i];
+
+        if (other->r == s->r && (other->computed_n < s->r->prompt_n ? other->computed_n : s->r->prompt_n) > n)
+            return other;
+    }
+    return NULL;
+}
+
+/* The longest prefix that is there: whole pages shared, the page it ends in copied, from the tree or from a sister. */
+static status prefix_take(struct engine *e, struct seq *s)
+{
+    int32_t limit = s->computed_n, sister_n;
+    const struct seq *sister;
+
+    cache_lease_begin(e->cache, &s->lease, s->page_table, (e->context + PAGE_POSITIONS - 1) / PAGE_POSITIONS, s->known,
+                      limit, &s->computed_n, &s->copy);
+    sister = sister_find(e, s, s->computed_n);
+    if (sister != NULL) {
+        sister_n = sister->computed_n < s->r->prompt_n ? sister->computed_n : s->r->prompt_n;
+        sister_n = sister_n < limit ? sister_n : limit;
+        if (sister_n > s->computed_n && sister_n / PAGE_POSITIONS == s->lease.shared_n
+            && cache_lease_grow(e->cache, &s->lease, sister_n) == ST_OK) {
+            s->copy.src = sister->lease.pages[s->lease.shared_n];
+            s->copy.dst = s->lease.pages[s->lease.shared_n];
+            s->computed_n = sister_n;
+        }
+    }
+    return s->copy.dst >= 0 ? kv_pages_copy(e->d, e->kv, &s->copy.src, &s->copy.dst, 1) : ST_OK;
+}
+
+static void request_first_start(struct engine *e, struct seq *s)
+{
+    struct request *r = s->r;
+
+    if (r->started_ns != 0)
+        return;
+    r->started_ns = e->now_ns;
+    r->cached_n = s->computed_n < r->prompt_n ? s->computed_n : r->prompt_n;
+    e->counts.prompt_tokens += r->prompt_n;
+    e->counts.cached_tokens += r->cached_n;
+}
+
+static void seq_start(struct engine *e, struct job *j, struct seq *s)
+{
+    e->spare_n--;
+    s->job = j;
+    if (prefix_take(e, s) != ST_OK)
+        e->failed = true;
+    request_first_start(e, s);
+    running_insert(e, s);
+    j->running_n++;
+}
+
+/* Next choice of r, from i on, that has anything left to compute and does not run; n: none. */
+static int32_t choice_next(struct engine *e, struct request *r, int32_t i)
+{
+    for (; i < r->params.n; i++) {
+        bool runs = false;
+
+        choice_prepare(e, r, i);
+        for (int32_t k = 0; k < e->running_n && !runs; k++)
+            runs = e->running[k]->r == r && e->running[k]->choice_i == i;
+        if (!runs && !choice_is_done(r, i))
+            break;
+    }
+    return i;
+}
+
+/* Starts the next choices of a job that runs. */
+static enum start job_go_on(struct engine *e, struct job *j)
+{
+    while (e->spare_n > 0) {
+        struct seq *s = e->spare[e->spare_n - 1];
+
+        j->next_choice = choice_next(e, j->r, j->next_choice);
+        if (j->next_choice == j->r->params.n)
+            return STARTED;
+        if (is_held_back(e, j->r, j->next_choice))
+            return HELD;
+        seq_fill(e, s, j->r, j->next_choice);
+        if (!pages_suffice(e, s))
+            return NO_PAGES;
+        seq_start(e, j, s);
+    }
+    return STARTED;
+}
+
+static struct job *job_take(struct engine *e, struct request *r)
+{
+    struct job *j = e->jobs_spare[--e->jobs_spare_n];
+
+    *j = (struct job){ r, 0, 0 };
+    r->stage = j;
+    return j;
+}
+
+static bool is_expired(const struct request *r)
+{
+    return r->deadline_ms != 0 && r->started_ns == 0 && clock_wall_ns() / NS_PER_MS > r->deadline_ms;
+}
+
+/* A waiting request: starts with its first open choice, or is over before it began. */
+static enum start request_try(struct engine *e, struct request *r)
+{
+    struct seq *s = e->spare[e->spare_n - 1];
+    struct job *j;
+    int32_t i;
+
+    if (is_expired(r)) {
+        plan_take(e->plan, r);
+        lines_reject(r, LINES_EXPIRED, NULL, (const char *const[]){ NULL });
+        request_end(e, r);
+        return ENDED;
+    }
+    i = choice_next(e, r, 0);
+    if (i == r->params.n) {
+        plan_take(e->plan, r);
+        request_end(e, r);
+        return ENDED;
+    }
+    if (is_held_back(e, r, i))
+        return HELD;
+    seq_fill(e, s, r, i);
+    if (!pages_suffice(e, s))
+        return NO_PAGES;
+    plan_take(e->plan, r);
+    j = job_take(e, r);
+    seq_start(e, j, s);
+    return job_go_on(e, j) == NO_PAGES ? NO_PAGES : STARTED;
+}
+
+void engine_admit(struct engine *e)
+{
+    struct request *r, *next;
+    int32_t held_n = 0;
+
+    for (int32_t i = 0; i < e->running_n; i++)         /* starting inserts behind i: a job's later choices are younger */
+        if (e->running[i]->job->next_choice < e->running[i]->r->params.n
+            && job_go_on(e, e->running[i]->job) == NO_PAGES)
+            return;
+    for (r = plan_peek(e->plan); r != NULL && e->spare_n > 0 && held_n < LOOK_MAX; r = next) {
+        enum start what;
+
+        next = plan_after(e->plan, r);
+        what = request_try(e, r);
+        if (what == NO_PAGES)
+            return;
+        held_n += what == HELD;
+    }
+}
