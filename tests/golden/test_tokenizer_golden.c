@@ -84,9 +84,9 @@ static bool text_equal(const struct tokenizer *t, const int32_t *tokens, size_t 
     for (size_t i = 0; i < tokens_n; i++)
         assert_false(detok_add(&d, tokens[i]));
     detok_end(&d);
-    same = d.shown_n == text->n && memcmp(d.text.data, text->data, text->n) == 0;
+    same = d.shown_n == text->n && (text->n == 0 || memcmp(d.text.data, text->data, text->n) == 0);
     detok_fini(&d);
-    return text->n == 0 || same;
+    return same;
 }
 
 static bool bytes_known(const struct buf *text)

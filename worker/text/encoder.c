@@ -205,7 +205,7 @@ status encoder_encode(struct encoder *e, const struct text_span *spans, size_t s
     work_trim(e);
     e->tokens_n = 0;
     buf_reset(&e->text);
-    if (spans_n == 1) {
+    if (n > 0 && spans_n == 1) {
         text = spans[0].text;
     } else if (n > 0) {
         for (size_t i = 0; i < spans_n; i++)
