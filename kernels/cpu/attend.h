@@ -62,7 +62,7 @@ struct attend_block {
     int head_dim, queries_n, pages_n;          /* 1..ATTEND_QUERIES, 1..ATTEND_PAGES */
     float softcap;                             /* 0: off */
     const char *part[ATTEND_PAGES];
-    const char *next[ATTEND_PAGES];            /* parts wanted after this call, NULL: none */
+    const char *next[ATTEND_PAGES];            /* parts that will be wanted after this call; any part if none */
     size_t part_bytes;
     const struct attend_query *queries;
 };
@@ -70,7 +70,7 @@ struct attend_block {
 struct attend_loops {
     bool widen_q;                              /* queries are read as fp32 */
     void (*block_bf16)(const struct attend_block *b);
-    void (*block_fp32)(const struct attend_block *b);
+    void (*block_fp32)(const struct attend_block *b);      /* NULL: it has none */
     void (*finish)(const struct attend_sums *s, int head_dim, bool narrow, void *out);
 };
 

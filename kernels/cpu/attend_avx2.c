@@ -5,11 +5,6 @@
 
 #define LANES 8
 #define QUERIES_AT_ONCE 3
-#define WIDEN_Q true
+#define MADD(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define ATTEND_TABLE attend_avx2
 #include "kernels/cpu/attend_body.h"
-
-INLINE vec madd(vec a, vec b, vec c)
-{
-    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-}

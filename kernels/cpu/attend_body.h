@@ -2,8 +2,7 @@
  *   LANES                                 width of a vector in floats, at most PAGE_POSITIONS
  *   QUERIES_AT_ONCE                       queries whose sums stay in registers together
  *   ATTEND_TABLE                          name of its table
- *   vec madd(vec a, vec b, vec c)         a * b + c as the set does it best, always the same way
- * and, if it does products of bf16 itself, OWN_BLOCK_BF16: block_bf16 comes from the file that includes this.
+ *   MADD(a, b, c)                         a * b + c as the set does it best, always the same way
  * Weights of bf16 pages stay fp32 here. Vectors are the compiler's own (GCC and Clang). */
 #include <math.h>
 #include <string.h>
@@ -15,8 +14,6 @@
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
-
-INLINE vec madd(vec a, vec b, vec c);
 
 INLINE vec load(const void *p)
 {
@@ -63,12 +60,12 @@ INLINE vec exp2_of(vec x)
     n = (x + magic) - magic;
     f = x - n;
     p = all(1.55946770e-4f);
-    p = madd(p, f, all(1.34066438e-3f));
-    p = madd(p, f, all(9.61769298e-3f));
-    p = madd(p, f, all(5.55031055e-2f));
-    p = madd(p, f, all(2.40226528e-1f));
-    p = madd(p, f, all(6.93147215e-1f));
-    p = madd(p, f, all(1.0f));
+    p = MADD(p, f, all(1.34066438e-3f));
+    p = MADD(p, f, all(9.61769298e-3f));
+    p = MADD(p, f, all(5.55031055e-2f));
+    p = MADD(p, f, all(2.40226528e-1f));
+    p = MADD(p, f, all(6.93147215e-1f));
+    p = MADD(p, f, all(1.0f));
     p = (vec)((uvec)p + ((uvec)__builtin_convertvector(n, ivec) << 23));
     return choose(small, all(0), p);
 }
@@ -106,8 +103,8 @@ INLINE void scores(const struct attend_block *b, const struct attend_query *quer
                 for (r = 0; r < n; r++) {
                     const float *q = (const float *)queries[r].q + i;
 
-                    sum[r][v] = madd(k0, all(q[0]), sum[r][v]);
-                    sum[r][v] = madd(k1, all(q[1]), sum[r][v]);
+                    sum[r][v] = MADD(k0, all(q[0]), sum[r][v]);
+                    sum[r][v] = MADD(k1, all(q[1]), sum[r][v]);
                 }
             }
         for (r = 0; r < n; r++)
@@ -176,8 +173,8 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
                 vec v1 = fp32 ? load(p + row + v * LANES * 4) : second_of(pairs);
 
                 for (r = 0; r < n; r++) {
-                    sum[r][v] = madd(v0, all(weight[r][i]), sum[r][v]);
-                    sum[r][v] = madd(v1, all(weight[r][i + 1]), sum[r][v]);
+                    sum[r][v] = MADD(v0, all(weight[r][i]), sum[r][v]);
+                    sum[r][v] = MADD(v1, all(weight[r][i + 1]), sum[r][v]);
                 }
             }
     }
@@ -245,12 +242,10 @@ static void block_fp32(const struct attend_block *b)
     block_any(b, true);
 }
 
-#ifndef OWN_BLOCK_BF16
 static void block_bf16(const struct attend_block *b)
 {
     block_any(b, false);
 }
-#endif
 
 /* out / sum of weights; adding 0 makes every zero +0 (attend.h). */
 static void finish(const struct attend_sums *s, int head_dim, bool narrow, void *out)
@@ -275,7 +270,7 @@ static void finish(const struct attend_sums *s, int head_dim, bool narrow, void 
 }
 
 const struct attend_loops ATTEND_TABLE = {
-    .widen_q = WIDEN_Q,
+    .widen_q = true,
     .block_bf16 = block_bf16,
     .block_fp32 = block_fp32,
     .finish = finish,

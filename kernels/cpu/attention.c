@@ -107,7 +107,7 @@ static void blocks_run(const struct tile_work *w, const struct page_view *v, int
         for (i = 0; i < ATTEND_PAGES; i++) {
             block.part[i] = i < block.pages_n ? part_of(w, v, b * ATTEND_PAGES + i) : NULL;
             block.next[i] = i + ATTEND_PAGES < pages_after && b + 1 < end ?
-                            part_of(w, v, (b + 1) * ATTEND_PAGES + i) : NULL;
+                            part_of(w, v, (b + 1) * ATTEND_PAGES + i) : block.part[0];
         }
         a->block(&block);
     }
