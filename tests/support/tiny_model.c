@@ -26,7 +26,7 @@ void tiny_model_defaults(struct tiny_options *o)
 {
     *o = (struct tiny_options){
         .seed = 1, .layers_n = 3, .dim = 64, .heads_n = 4, .kv_heads_n = 2, .head_dim = 16, .ff = 128,
-        .context = 2048, .type = TENSOR_F32, .end_scale = 1.0f
+        .context = 2048, .type = TENSOR_F32, .rope_base = 10000.0f, .end_scale = 1.0f
     };
 }
 
@@ -147,16 +147,21 @@ static void put_matrix(const struct weights *to, const char *name, int rows, int
     free(value);
 }
 
-static void put_norm(const struct weights *to, const char *name, int n)
+static void put_vector(const struct weights *to, const char *name, int n, float mean, float deviation)
 {
     float *value = mem_take((size_t)n * sizeof *value);
     uint64_t state = hash64(name, strlen(name), to->seed);
     const int64_t dims[1] = { n };
 
     for (int i = 0; i < n; i++)
-        value[i] = 1.0f + 0.1f * next_value(&state);
+        value[i] = mean + deviation * next_value(&state);
     gguf_put_tensor(to->w, name, TENSOR_F32, 1, dims, value, (size_t)n * sizeof *value);
     free(value);
+}
+
+static void put_norm(const struct weights *to, const char *name, int n)
+{
+    put_vector(to, name, n, 1.0f, 0.1f);
 }
 
 static float root(float x)                      /* Newton: no libm */
@@ -180,6 +185,12 @@ static void put_layer(const struct weights *to, const struct tiny_options *o, in
     put_matrix(to, NAME("attn_k"), kv, o->dim, 1.5f * in, 1.0f);
     put_matrix(to, NAME("attn_v"), kv, o->dim, in, 1.0f);
     put_matrix(to, NAME("attn_output"), o->dim, q, 1.5f / root((float)q), 1.0f);
+    if (o->biases) {
+        put_vector(to, (snprintf(name, sizeof name, "blk.%d.attn_q.bias", layer), name), q, 0.0f, 0.5f);
+        put_vector(to, (snprintf(name, sizeof name, "blk.%d.attn_k.bias", layer), name), kv, 0.0f, 0.5f);
+        put_vector(to, (snprintf(name, sizeof name, "blk.%d.attn_v.bias", layer), name), kv, 0.0f, 0.5f);
+        put_vector(to, (snprintf(name, sizeof name, "blk.%d.attn_output.bias", layer), name), o->dim, 0.0f, 0.5f);
+    }
     put_norm(to, NAME("ffn_norm"), o->dim);
     put_matrix(to, NAME("ffn_gate"), o->ff, o->dim, 1.5f * in, 1.0f);
     put_matrix(to, NAME("ffn_up"), o->ff, o->dim, 1.5f * in, 1.0f);
@@ -203,14 +214,20 @@ void tiny_model_put(struct gguf_writer *w, const struct tiny_options *o)
     gguf_put_u32(w, "llama.attention.head_count_kv", (uint32_t)o->kv_heads_n);
     gguf_put_u32(w, "llama.attention.key_length", (uint32_t)o->head_dim);
     gguf_put_u32(w, "llama.attention.value_length", (uint32_t)o->head_dim);
-    gguf_put_u32(w, "llama.rope.dimension_count", (uint32_t)o->head_dim);
-    gguf_put_real(w, "llama.rope.freq_base", 10000.0f);
+    gguf_put_u32(w, "llama.rope.dimension_count", (uint32_t)(o->rope_dim > 0 ? o->rope_dim : o->head_dim));
+    gguf_put_real(w, "llama.rope.freq_base", o->rope_base);
+    if (o->rope_linear > 0) {
+        gguf_put_text(w, "llama.rope.scaling.type", "linear");
+        gguf_put_real(w, "llama.rope.scaling.factor", o->rope_linear);
+    }
     gguf_put_real(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     put_tokenizer(w);
     put_matrix(&to, "token_embd.weight", (int)VOCAB_N, o->dim, o->tied_head ? head : 1.0f, 1.0f);
     for (int layer = 0; layer < o->layers_n; layer++)
         put_layer(&to, o, layer);
     put_norm(&to, "output_norm.weight", o->dim);
+    if (o->rope_factors)
+        put_vector(&to, "rope_freqs.weight", (o->rope_dim > 0 ? o->rope_dim : o->head_dim) / 2, 4.0f, 1.0f);
     if (!o->tied_head)
         put_matrix(&to, "output.weight", (int)VOCAB_N, o->dim, head, o->end_scale);
 }

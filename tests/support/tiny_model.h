@@ -17,6 +17,10 @@ struct tiny_options {
     int layers_n, dim, heads_n, kv_heads_n, head_dim, ff, context;
     enum tensor_type type;         /* of the matrices: TENSOR_F32, F16 or BF16 */
     bool tied_head;
+    bool biases;                   /* of query, key, value and attention's output */
+    int rope_dim;                  /* elements of a head that turn; 0: all */
+    float rope_base, rope_linear;  /* 10,000; scaling type linear, 0: none */
+    bool rope_factors;             /* a rope_freqs.weight */
     float end_scale;               /* of the control tokens' rows in an own head; 0: greedy output never ends by itself */
 };
 

@@ -41,6 +41,7 @@ struct gguf {
     char *path;
     const uint8_t *file;
     size_t bytes;
+    bool mapped;
     struct arena names;
     struct entry *keys;
     struct tensor *tensors;
@@ -353,9 +354,7 @@ static status map_file(struct gguf *g, struct error *err)
         st = error_set(err, ST_REJECT, "cannot open the model file %.300s: %s", g->path, strerror(errno));
     } else if (!S_ISREG(s.st_mode)) {
         st = error_set(err, ST_REJECT, "the model %.300s is not a regular file", g->path);
-    } else if (s.st_size == 0) {
-        st = error_set(err, ST_REJECT, "the model file %.300s is empty", g->path);
-    } else {
+    } else if (s.st_size > 0) {         /* an empty file cannot be mapped: check_magic refuses it */
         void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 
         if (p == MAP_FAILED) {
@@ -363,6 +362,7 @@ static status map_file(struct gguf *g, struct error *err)
         } else {
             g->file = p;
             g->bytes = (size_t)s.st_size;
+            g->mapped = true;
         }
     }
     if (fd >= 0)
@@ -375,6 +375,8 @@ static status check_magic(const struct gguf *g, struct error *err)
     static const char lfs[] = "version https://git-lfs";
     char head[3 * 4 + 1] = "";
 
+    if (g->bytes == 0)
+        return error_set(err, ST_REJECT, "the model file %.300s is empty", g->path);
     if (g->bytes >= 4 && memcmp(g->file, "GGUF", 4) == 0)
         return ST_OK;
     if (g->bytes >= sizeof lfs - 1 && memcmp(g->file, lfs, sizeof lfs - 1) == 0)
@@ -407,15 +409,38 @@ out:
     return st;
 }
 
-status gguf_open(const char *path, struct gguf **out, struct error *err)
+static struct gguf *gguf_new(const char *path)
 {
     struct gguf *g = mem_take_zero(1, sizeof *g);
+
+    g->path = mem_copy_text(path);
+    arena_init(&g->names, 16384);
+    return g;
+}
+
+status gguf_open(const char *path, struct gguf **out, struct error *err)
+{
+    struct gguf *g = gguf_new(path);
     status st = ST_OK;
 
     *out = NULL;
-    g->path = mem_copy_text(path);
-    arena_init(&g->names, 16384);
     TRY(map_file(g, err));
+    TRY(take_file(g, err));
+    *out = g;
+    g = NULL;
+out:
+    gguf_close(g);
+    return st;
+}
+
+status gguf_open_memory(const char *path, const void *bytes, size_t n, struct gguf **out, struct error *err)
+{
+    struct gguf *g = gguf_new(path);
+    status st = ST_OK;
+
+    *out = NULL;
+    g->file = bytes;
+    g->bytes = n;
     TRY(take_file(g, err));
     *out = g;
     g = NULL;
@@ -428,7 +453,7 @@ void gguf_close(struct gguf *g)
 {
     if (g == NULL)
         return;
-    if (g->file != NULL)
+    if (g->mapped)
         munmap((void *)(uintptr_t)g->file, g->bytes);
     free(g->tensors_sorted);
     free(g->tensors);
@@ -452,7 +477,8 @@ size_t gguf_bytes(const struct gguf *g)
 struct hash128 gguf_hash(const struct gguf *g)
 {
     /* Asks for all of it at once: from a cold disk the reads run ahead of the hash. Only a hint. */
-    (void)madvise((void *)(uintptr_t)g->file, g->bytes, MADV_WILLNEED);
+    if (g->mapped)
+        (void)madvise((void *)(uintptr_t)g->file, g->bytes, MADV_WILLNEED);
     return hash128(g->file, g->bytes);
 }
 

@@ -20,6 +20,8 @@ struct gguf;
 
 /* ST_REJECT: cannot be read, not GGUF, damaged or hostile; the error says where and what. */
 MUST_USE status gguf_open(const char *path, struct gguf **out, struct error *err);
+/* The same for a file that stands in memory already, borrowed until gguf_close; path is for messages. */
+MUST_USE status gguf_open_memory(const char *path, const void *bytes, size_t n, struct gguf **out, struct error *err);
 void gguf_close(struct gguf *g);                       /* NULL is allowed */
 const char *gguf_path(const struct gguf *g);
 size_t gguf_bytes(const struct gguf *g);               /* of the file */
