@@ -10,7 +10,6 @@
 #include "kernels/device.h"
 
 #define CPU_OVERRUN 256            /* bytes past the end of a buffer that may be read (never written) */
-#define CPU_BLOCK 16               /* matrix rows (outputs) of a packed block */
 
 enum cpu_isa { CPU_PORTABLE, CPU_AVX2, CPU_AVX512BF16 };
 
@@ -21,6 +20,7 @@ struct cpu_device {
     bool fp32;                     /* the reference: everything in fp32 */
     const struct cpu_loops *loops; /* inner loops of products for isa (loops.h) */
     struct cpu_chunk *chunk;       /* huge pages that the next matrix is cut from; NULL: none yet */
+    struct cpu_matrix *newest;     /* the matrix loaded last */
     char **scratch;                /* [threads] see cpu_scratch */
     size_t scratch_bytes;
     struct step_memo *memo;        /* step_memo.h */

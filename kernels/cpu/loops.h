@@ -3,8 +3,9 @@
  * Order:  every output is one chain over k from 0 upwards, starting at +0, whatever the tile: avx512bf16 adds the
  *         products of a pair (k, k+1) at a time (VDPBF16PS), avx2 and portable one k at a time. A tile only decides
  *         how many chains run beside each other, so its height and width never show in the bits.
- * Packed: bf16 [N/16][K/2][16][2], fp32 [N/16][K][16]; rows past N are zero. A gated matrix has blocks of 16 gate and
- *         16 up rows in turn. */
+ * Packed: strips of 32 outputs, one after the other, and in a strip along k: bf16 [N/32][K/2][32][2], fp32 [N/32][K][32].
+ *         A strip is one stream of memory, which is what few rows want, and a tile of 32 columns. Outputs past N are
+ *         zero. A gated matrix has 16 outputs of the gate, then the same 16 of up, in each strip. */
 #ifndef KERNELS_CPU_LOOPS_H
 #define KERNELS_CPU_LOOPS_H
 
@@ -14,19 +15,20 @@
 
 #include "kernels/cpu/cpu.h"
 
-#define TILE_BLOCKS 2              /* widest tile, in blocks of CPU_BLOCK outputs */
-#define TILE_COLS (TILE_BLOCKS * CPU_BLOCK)
-#define TILE_ROWS_MAX 16           /* no instruction set has a higher tile */
+#define STRIP 32                   /* outputs of a strip */
+#define HALF 16                    /* of one half: what a narrow tile covers */
+#define STEP_BYTES 128             /* of a strip, from one pair of k (fp32: one k) to the next */
 
-/* rows x (blocks * 16) chains. */
+/* rows x (halves * 16) chains over a piece of k. */
 struct chains {
-    const char *w;                 /* first block */
-    size_t block_bytes;            /* from one block to the next */
-    const char *in;                /* first row */
+    const char *w;                 /* first half, first k of the piece */
+    const char *in;                /* first row, first k of the piece */
     size_t row_bytes;              /* from one row to the next */
-    int rows, blocks, k;
-    const char *next;              /* weights that will be wanted soon, as many bytes as this tile's; NULL: none */
-    float *sums;                   /* out: [rows][TILE_COLS], 64-byte aligned */
+    int rows, halves, k;
+    bool go_on;                    /* sums hold what the pieces before came to; else chains start at 0 */
+    const char *next;              /* weights wanted soon, fetched while this runs; NULL: none */
+    size_t next_bytes;             /* of them a step: at most STEP_BYTES */
+    float *sums;                   /* [rows][STRIP], 64-byte aligned */
 };
 
 enum finish_to { FINISH_STORE, FINISH_ADD, FINISH_SILU, FINISH_GELU_TANH };
@@ -38,13 +40,13 @@ struct finish {
     const float *bias;             /* of the first column; NULL: none */
     float softcap;                 /* 0: off */
     const float *sums;
-    int rows, cols;                /* columns written; gated: at most CPU_BLOCK */
+    int rows, cols;                /* columns written; gated: at most HALF */
     char *out;                     /* first row, first column */
     size_t row_bytes;
 };
 
 struct cpu_loops {
-    int tile_rows, tile_blocks;    /* highest and widest tile */
+    int tile_rows, tile_halves;    /* highest and widest tile */
     bool widen_in;                 /* bf16 chains read their rows as fp32 */
     void (*chains_bf16)(const struct chains *c);
     void (*chains_fp32)(const struct chains *c);
@@ -59,10 +61,11 @@ extern const struct cpu_loops cpu_loops_portable, cpu_loops_avx2, cpu_loops_avx5
 
 struct cpu_matrix {
     struct matrix base;
+    struct cpu_matrix *before, *after;         /* in the order of loading, which is that of use: a hint for fetching */
     struct cpu_chunk *chunk;       /* where it was cut from */
     char *packed;
-    int blocks_n;                  /* gated: gate and up */
-    size_t block_bytes;
+    int strips_n;
+    size_t strip_bytes;
 };
 
 /* memory.c: matrices are cut from chunks of huge pages, in the order of loading: the order in which a step reads them. */

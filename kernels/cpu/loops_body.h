@@ -1,5 +1,5 @@
 /* kernels/cpu/loops_body.h - the body of each loops_*.c, included once by each after it has defined
- *   LANES, TILE_ROWS, TILE_WIDE   vector width in floats; highest tile; its blocks of 16 columns (sums stay in registers)
+ *   LANES, TILE_ROWS, TILE_WIDE   vector width in floats; highest tile; its width in halves (sums stay in registers)
  *   MADD(a, b, c)                 a * b + c as the set does it best, always the same way
  *   CHAINS_BF16, DOT_PEAK         only if the set multiplies bf16 itself; else bf16 products run in fp32 here
  * Vectors are the compiler's own (GCC and Clang), so that this file knows no instruction set. */
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define BLOCK_VECS (CPU_BLOCK / LANES)
+#define HALF_VECS (HALF / LANES)
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -80,31 +80,50 @@ INLINE void store_narrow(void *p, vec x)
 
 /* ---- chains ---- */
 
-/* The sums of a tile stay in registers: rows and blocks are constants wherever this is inlined. */
-INLINE void tile_fp32(const struct chains *c, int rows, int blocks)
+/* The sums of a tile stay in registers: rows and halves are constants wherever these are inlined. */
+INLINE void sums_begin(const struct chains *c, int rows, int halves, vec sum[][TILE_WIDE * HALF_VECS])
 {
-    vec sum[TILE_ROWS][TILE_WIDE * BLOCK_VECS];
-    int r, v, k;
+    int r, v;
 
     UNROLL for (r = 0; r < rows; r++)
-        UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
+        UNROLL for (v = 0; v < halves * HALF_VECS; v++)
             sum[r][v] = (vec){ 0 };
-    for (k = 0; k < c->k; k++) {
-        vec w[TILE_WIDE * BLOCK_VECS];
+    if (!c->go_on)
+        return;
+    UNROLL for (r = 0; r < rows; r++)
+        UNROLL for (v = 0; v < halves * HALF_VECS; v++)
+            sum[r][v] = load(c->sums + r * STRIP + v * LANES);
+}
 
-        UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
-            w[v] = load((const float *)(c->w + (size_t)(v / BLOCK_VECS) * c->block_bytes) + (size_t)k * CPU_BLOCK +
-                        v % BLOCK_VECS * LANES);
+INLINE void sums_end(const struct chains *c, int rows, int halves, vec sum[][TILE_WIDE * HALF_VECS])
+{
+    float *sums = c->sums;
+    int r, v;
+
+    UNROLL for (r = 0; r < rows; r++)
+        UNROLL for (v = 0; v < halves * HALF_VECS; v++)
+            store(sums + r * STRIP + v * LANES, sum[r][v]);
+}
+
+INLINE void tile_fp32(const struct chains *c, int rows, int halves)
+{
+    vec sum[TILE_ROWS][TILE_WIDE * HALF_VECS];
+    int r, v, k;
+
+    sums_begin(c, rows, halves, sum);
+    for (k = 0; k < c->k; k++) {
+        vec w[TILE_WIDE * HALF_VECS];
+
+        UNROLL for (v = 0; v < halves * HALF_VECS; v++)
+            w[v] = load((const float *)c->w + (size_t)k * STRIP + v * LANES);
         UNROLL for (r = 0; r < rows; r++) {
             vec x = all(((const float *)(c->in + (size_t)r * c->row_bytes))[k]);
 
-            UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
+            UNROLL for (v = 0; v < halves * HALF_VECS; v++)
                 sum[r][v] = madd(w[v], x, sum[r][v]);
         }
     }
-    UNROLL for (r = 0; r < rows; r++)
-        UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
-            store(c->sums + r * TILE_COLS + v * LANES, sum[r][v]);
+    sums_end(c, rows, halves, sum);
 }
 
 /* One call of a tile function for each height. */
@@ -112,7 +131,7 @@ INLINE void tile_fp32(const struct chains *c, int rows, int blocks)
     case n: \
         if (n > TILE_ROWS) \
             break; \
-        if (c->blocks == TILE_WIDE) \
+        if (c->halves == TILE_WIDE) \
             tile(c, n <= TILE_ROWS ? n : 1, TILE_WIDE); \
         else \
             tile(c, n <= TILE_ROWS ? n : 1, 1); \
@@ -133,34 +152,29 @@ static void chains_fp32(const struct chains *c)
 #ifndef CHAINS_BF16
 
 /* bf16 weights against rows widened to fp32: first k of the pair, then k + 1. */
-INLINE void tile_bf16(const struct chains *c, int rows, int blocks)
+INLINE void tile_bf16(const struct chains *c, int rows, int halves)
 {
-    vec sum[TILE_ROWS][TILE_WIDE * BLOCK_VECS];
+    vec sum[TILE_ROWS][TILE_WIDE * HALF_VECS];
     int r, v, k, odd;
 
-    UNROLL for (r = 0; r < rows; r++)
-        UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
-            sum[r][v] = (vec){ 0 };
+    sums_begin(c, rows, halves, sum);
     for (k = 0; k < c->k; k += 2)
         UNROLL for (odd = 0; odd < 2; odd++) {
-            vec w[TILE_WIDE * BLOCK_VECS];
+            vec w[TILE_WIDE * HALF_VECS];
 
-            UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++) {
-                uvec u = (uvec)load((const float *)(c->w + (size_t)(v / BLOCK_VECS) * c->block_bytes) +
-                                    (size_t)k / 2 * CPU_BLOCK + v % BLOCK_VECS * LANES);
+            UNROLL for (v = 0; v < halves * HALF_VECS; v++) {
+                uvec u = (uvec)load((const float *)c->w + (size_t)k / 2 * STRIP + v * LANES);
 
                 w[v] = (vec)(odd ? u & 0xffff0000u : u << 16);
             }
             UNROLL for (r = 0; r < rows; r++) {
                 vec x = all(((const float *)(c->in + (size_t)r * c->row_bytes))[k + odd]);
 
-                UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
+                UNROLL for (v = 0; v < halves * HALF_VECS; v++)
                     sum[r][v] = madd(w[v], x, sum[r][v]);
             }
         }
-    UNROLL for (r = 0; r < rows; r++)
-        UNROLL for (v = 0; v < blocks * BLOCK_VECS; v++)
-            store(c->sums + r * TILE_COLS + v * LANES, sum[r][v]);
+    sums_end(c, rows, halves, sum);
 }
 
 static void chains_bf16(const struct chains *c)
@@ -215,70 +229,71 @@ INLINE void store_some(char *p, vec v, int n, bool to_bf16)
 }
 
 /* Columns [col, col + n) of a row, n <= LANES. */
-INLINE void finish_vec(const struct finish *f, const float *sums, char *out, int col, int n)
+INLINE void finish_vec(const struct finish *f, enum finish_to to, const float *sums, char *out, int col, int n)
 {
     vec v = load(sums + col);
 
     out += (size_t)col * (f->narrow ? 2 : 4);
-    if (f->to == FINISH_SILU || f->to == FINISH_GELU_TANH)
-        v = gated(f->to, v, load(sums + CPU_BLOCK + col));
+    if (to == FINISH_SILU || to == FINISH_GELU_TANH)
+        v = gated(to, v, load(sums + HALF + col));
     else if (f->bias != NULL)
         v += load_some(f->bias + col, n);
-    if (f->softcap != 0)
+    if (to == FINISH_STORE && f->softcap != 0)
         v = capped(v, f->softcap);
-    if (f->to == FINISH_ADD)
+    if (to == FINISH_ADD)
         v = load_some(out, n) + v;
     store_some(out, v, n, f->narrow);
 }
 
-static void finish(const struct finish *f)
+INLINE void finish_rows(const struct finish *f, enum finish_to to)
 {
     int r, col;
 
     for (r = 0; r < f->rows; r++) {
-        const float *sums = f->sums + (size_t)r * TILE_COLS;
+        const float *sums = f->sums + (size_t)r * STRIP;
         char *out = f->out + (size_t)r * f->row_bytes;
 
         for (col = 0; col + LANES <= f->cols; col += LANES)
-            finish_vec(f, sums, out, col, LANES);
+            finish_vec(f, to, sums, out, col, LANES);
         if (col < f->cols)
-            finish_vec(f, sums, out, col, f->cols - col);
+            finish_vec(f, to, sums, out, col, f->cols - col);
+    }
+}
+
+static void finish(const struct finish *f)
+{
+    switch (f->to) {
+    case FINISH_STORE: finish_rows(f, FINISH_STORE); break;
+    case FINISH_ADD: finish_rows(f, FINISH_ADD); break;
+    case FINISH_SILU: finish_rows(f, FINISH_SILU); break;
+    case FINISH_GELU_TANH: finish_rows(f, FINISH_GELU_TANH); break;
     }
 }
 
 /* ---- norm ---- */
 
+/* Four sums of vectors, then pairs, then lanes in order, then what does not fill a vector. */
 static void rmsnorm(const float *x, const float *w, float eps, int dim, bool to_bf16, void *out)
 {
-    vec sum[2] = { { 0 }, { 0 } };
+    vec sum[4] = { { 0 }, { 0 }, { 0 }, { 0 } };
     float lane[LANES], total = 0, scale;
-    int i, j;
+    int whole = dim / (4 * LANES) * (4 * LANES), i, j;
 
-    for (i = 0; i + 2 * LANES <= dim; i += 2 * LANES)
-        for (j = 0; j < 2; j++)
+    for (i = 0; i < whole; i += 4 * LANES)
+        UNROLL for (j = 0; j < 4; j++)
             sum[j] = madd(load(x + i + j * LANES), load(x + i + j * LANES), sum[j]);
-    store(lane, sum[0] + sum[1]);
+    store(lane, (sum[0] + sum[1]) + (sum[2] + sum[3]));
     for (j = 0; j < LANES; j++)
         total += lane[j];
     for (; i < dim; i++)
         total += x[i] * x[i];
     scale = 1.0f / sqrtf(total / (float)dim + eps);
 
-    for (i = 0; i + LANES <= dim; i += LANES) {
-        vec y = load(x + i) * all(scale) * load(w + i);
+    for (i = 0; i < dim; i += LANES) {
+        int n = dim - i < LANES ? dim - i : LANES;
+        vec y = load_some(x + i, n) * all(scale) * load_some(w + i, n);
 
-        if (to_bf16)
-            store_narrow((uint16_t *)out + i, y);
-        else
-            store((float *)out + i, y);
-    }
-    for (; i < dim; i++) {
-        float y = x[i] * scale * w[i];
-
-        if (to_bf16)
-            ((uint16_t *)out)[i] = bf16_of(y);
-        else
-            ((float *)out)[i] = y;
+        store_some((char *)out + (size_t)i * (to_bf16 ? 2 : 4), y, n, to_bf16);
     }
 }
 

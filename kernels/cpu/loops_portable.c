@@ -9,7 +9,7 @@
 
 const struct cpu_loops cpu_loops_portable = {
     .tile_rows = TILE_ROWS,
-    .tile_blocks = TILE_WIDE,
+    .tile_halves = TILE_WIDE,
     .widen_in = true,
     .chains_bf16 = chains_bf16,
     .chains_fp32 = chains_fp32,

@@ -1,6 +1,8 @@
 /* rmsnorm: out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w, rows spread over the threads. */
 #include "kernels/cpu/loops.h"
 
+#define ALONE_MAX 4096             /* elements that one thread has done before the others have begun */
+
 struct norm {
     const struct cpu_device *c;
     const float *x, *w;
@@ -27,6 +29,9 @@ status cpu_rmsnorm(struct device *d, const void *x, const float *w, float eps, c
 {
     struct norm n = { cpu_of(d), x, w, eps, rows, rows_n, dim, out };
 
-    team_run(n.c->team, norm_part, &n);
+    if ((int64_t)rows_n * dim <= ALONE_MAX)
+        norm_part(&n, 0, 1);
+    else
+        team_run(n.c->team, norm_part, &n);
     return ST_OK;
 }
