@@ -83,6 +83,10 @@ void queue_result_id(const struct queue *q, int32_t source, int64_t offset, char
 /* All records have their results: sorts if asked, writes the end mark. ST_RETRY as queue_commit. ST_AGAIN: the input
  * has grown meanwhile; run again to answer the new lines. */
 MUST_USE status queue_finish(struct queue *q, struct error *err);
+/* How far a file job is, from outside: takes no lock, changes nothing, may be called while it runs. output as it was given
+ * to queue_open. *running: some process holds the job. ST_AGAIN: no job was begun there. ST_REJECT: it cannot be read. */
+MUST_USE status queue_look(const char *output, struct queue_state *out, bool *running, struct error *err);
+
 void queue_close(struct queue *q);                               /* NULL is allowed; leaves everything resumable */
 
 #endif

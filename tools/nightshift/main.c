@@ -5,6 +5,33 @@
 #include "tools/nightshift/cli.h"
 
 const struct command commands[] = {
+    { "run", "answer a JSONL file on this machine", cmd_run,
+      "usage: nightshift run IN.jsonl -o OUT.jsonl -m MODEL.gguf [-e ERR.jsonl] [options]\n"
+      "Answers every line of an OpenAI batch file. Stop it, kill it, run the same command again: it goes on.\n"
+      "  -o, --output FILE     one answer a line; also the record of what is done\n"
+      "  -e, --errors FILE     lines that failed go here instead of the output\n"
+      "  -m, --model FILE      GGUF\n"
+      "      --order input     the output is sorted like the input when the job is over\n"
+      "      --overwrite       begin anew, whatever is there\n"
+      "      --model-name NAME what answers call the model where a line does not\n"
+      "      --quiet           no progress, no summary\n"
+      "example: nightshift run prompts.jsonl -o answers.jsonl -e errors.jsonl -m model.gguf\n" },
+    { "plan", "tokens, what shared prefixes save, how long it takes", cmd_plan,
+      "usage: nightshift plan IN.jsonl -m MODEL.gguf [--sample N]\n"
+      "Reads every line, and answers N of them (48) to learn how long answers are and what rows cost here.\n"
+      "example: nightshift plan prompts.jsonl -m models/smollm2-135m-instruct-q4_1.gguf\n" },
+    { "status", "how far a job is", cmd_status,
+      "usage: nightshift status OUT.jsonl\n"
+      "Reads the job's files; it may be running.\n"
+      "example: nightshift status answers.jsonl --json\n" },
+    { "model", "what the loader and the tokenizer see in a model file", cmd_model,
+      "usage: nightshift model MODEL.gguf\n"
+      "example: nightshift model models/smollm2-135m-instruct-q4_1.gguf --set kv_memory_mb=8192\n" },
+    { "bench", "speed beside ceilings measured in the same run", cmd_bench,
+      "usage: nightshift bench kernels | step -m MODEL.gguf [--seconds S] [--context N]\n"
+      "  kernels   products and norms of SmolLM2-135M's shape on random weights, by row count\n"
+      "  step      whole steps of the model: prefills and decodes; --context: cached positions of a decoding sequence\n"
+      "example: nightshift bench step -m models/smollm2-135m-instruct-q4_1.gguf --context 700\n" },
     { "config", "every setting, its default and range", cmd_config,
       "usage: nightshift config [--json | --markdown]\n"
       "Prints every setting with its value, default, range and meaning.\n"

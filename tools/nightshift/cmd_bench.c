@@ -1,0 +1,89 @@
+/* tools/nightshift/cmd_bench.c - speed beside the ceilings of the same device, measured in the same run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/bench/bench_kernels.h"
+#include "tools/bench/bench_step.h"
+#include "tools/nightshift/cli.h"
+
+struct bench_options {
+    const char *what, *model_path;
+    double seconds;
+    int context;
+};
+
+static void options_read(struct cli *cli, int argc, char **argv, struct bench_options *o)
+{
+    enum { SECONDS = 1, CONTEXT };
+    static const struct option options[] = {
+        CLI_OPTIONS, { "model", required_argument, NULL, 'm' }, { "seconds", required_argument, NULL, SECONDS },
+        { "context", required_argument, NULL, CONTEXT }, { 0 }
+    };
+    int option;
+
+    while ((option = getopt_long(argc, argv, "m:", options, NULL)) != -1) {
+        switch (option) {
+        case 'm': o->model_path = optarg; break;
+        case SECONDS: o->seconds = atof(optarg); break;
+        case CONTEXT: o->context = atoi(optarg); break;
+        default: cli_option(cli, option);
+        }
+    }
+    cli_start(cli);
+    if (cli->done)
+        return;
+    o->what = optind < argc ? argv[optind] : "";
+    if (optind + 1 != argc || !(o->seconds > 0 && o->seconds <= 3600) || o->context < 1
+        || o->context > BENCH_STEP_ROWS_MAX || (strcmp(o->what, "step") == 0 && o->model_path == NULL)) {
+        cli->done = true;
+        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention or step -m MODEL is needed, --seconds above 0, "
+                                  "--context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
+    }
+}
+
+static status kernels_bench(struct device *d, const struct bench_options *o, bool json, struct error *err)
+{
+    static const int rows[] = { 1, 2, 4, 8, 16, 32, 64, 96, 128, 512 };
+    struct bench_kernels b = { .decoder = bench_smollm2_135m, .rows = rows, .rows_n = sizeof rows / sizeof rows[0],
+                               .wanted_max = 96, .seconds = o->seconds, .json = json };
+
+    return bench_kernels_run(d, &b, stdout, err);
+}
+
+static status step_bench(struct device *d, const struct bench_options *o, bool json, struct error *err)
+{
+    struct bench_step b = { .context = o->context, .seconds = o->seconds, .json = json };
+    struct model *m = NULL;
+    struct gguf *g = NULL;
+    status st;
+
+    TRY(gguf_open(o->model_path, &g, err));
+    TRY(model_open(g, d, BENCH_STEP_ROWS_MAX, BENCH_STEP_OUTS_MAX, &m, err));
+    TRY(bench_step_run(d, m, &b, stdout, err));
+out:
+    model_close(m);
+    gguf_close(g);
+    return st;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct bench_options o = { .seconds = 2, .context = 128 };
+    struct device *d = NULL;
+    struct error err = { "" };
+    struct cli cli;
+    status st;
+
+    cli_init(&cli, argv);
+    options_read(&cli, argc, argv, &o);
+    if (cli.done)
+        return cli.exit_code;
+    st = device_open(&cli.cfg, &d, &err);
+    if (st == ST_OK)
+        st = strcmp(o.what, "step") == 0    ? step_bench(d, &o, cli.json, &err)
+           : strcmp(o.what, "kernels") == 0 ? kernels_bench(d, &o, cli.json, &err)
+                                            : error_set(&err, ST_REJECT, "no bench is called \"%s\"", o.what);
+    device_close(d);
+    return st == ST_OK ? EXIT_CODE_DONE : cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
+}
