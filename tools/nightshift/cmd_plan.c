@@ -71,7 +71,7 @@ static void line_count(struct job *j, const struct record *rec)
         request_free(r);
         return;
     }
-    /* Members share what the first one owns, so a group is counted by its first prompt times its size. */
+    /* Of a line with several prompts the first takes part in the plan, the others are counted as they are. */
     for (int i = g != NULL ? g->requests_n - 1 : 0; i > 0; i--) {
         j->prompt_tokens += g->requests[i]->prompt_n;
         j->output_tokens_max += (double)g->requests[i]->params.max_tokens * r->params.n;
@@ -79,7 +79,6 @@ static void line_count(struct job *j, const struct record *rec)
         j->unique_tokens += g->requests[i]->prompt_n;
         request_free(g->requests[i]);
     }
-    r->group = NULL;
     request_count(j, r);
 }
 

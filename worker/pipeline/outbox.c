@@ -140,9 +140,7 @@ static void outcome_take(struct outbox *o, struct request *r)
         saver_keep(o->p->saver, slots);
     else
         result_add(o, members[0], slots);
-    /* Backwards: the group and its array live in the first member's arena. */
-    while (members_n > 0)
-        request_free(members[--members_n]);
+    request_free_line(r);
 }
 
 static int commit_wait_ms(const struct outbox *o)
