@@ -38,5 +38,7 @@ void *intake_main(void *pipeline)
         }
     }
     intake_close(in);
+    if (atomic_fetch_sub(&p->intakes_left, 1) == 1)
+        saver_look_ups_end(p->saver);       /* the saver closes admits behind the last look-up */
     return NULL;
 }

@@ -37,6 +37,7 @@ struct pipeline {
     pthread_t poller, engine_thread;
     pthread_t *intakes;
     int intakes_n;
+    atomic_int intakes_left;       /* of the pool; the last one ends the look-ups */
     atomic_int threads_ended;      /* engine and outbox count themselves */
     atomic_bool stopping;
 

@@ -139,6 +139,7 @@ void pipeline_start(struct pipeline *p)
     outbox_start(p->outbox);
     saver_start(p->saver);
     pthread_create(&p->engine_thread, NULL, engine_main, p);
+    atomic_store(&p->intakes_left, p->intakes_n);
     for (int i = 0; i < p->intakes_n; i++)
         pthread_create(&p->intakes[i], NULL, intake_main, p);
     pthread_create(&p->poller, NULL, poller_main, p);
@@ -191,7 +192,6 @@ int pipeline_join(struct pipeline *p, struct error *err)
     pthread_join(p->poller, NULL);
     for (int i = 0; i < p->intakes_n; i++)
         pthread_join(p->intakes[i], NULL);
-    saver_look_ups_end(p->saver);       /* the saver closes admits behind the last look-up */
     pthread_join(p->engine_thread, NULL);
     saver_look_ups_wait(p->saver);
     admits_drain(p);
