@@ -103,21 +103,6 @@ static status window_receive(struct file_queue *f, int64_t offset, int timeout_m
     return st;
 }
 
-static struct record *record_make(const struct input_line *line)
-{
-    struct record *r = mem_take_zero(1, sizeof *r + line->value_n + 1);
-    char *value = (char *)(r + 1);
-
-    if (line->value_n > 0)
-        memcpy(value, line->value, line->value_n);
-    r->offset = line->line_i;
-    r->value = value;
-    r->value_n = line->value_n;
-    r->at_bytes = line->at_bytes;
-    r->oversize = line->oversize;
-    return r;
-}
-
 /* The next line that needs an answer. ST_AGAIN: none is left. */
 static status next_record(struct file_queue *f, struct record **out, struct error *err)
 {
@@ -133,7 +118,7 @@ static status next_record(struct file_queue *f, struct record **out, struct erro
         f->torn_grown = true;
         return ST_AGAIN;
     }
-    *out = record_make(&line);
+    *out = input_record(&line);
     return ST_OK;
 }
 

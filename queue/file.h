@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "queue/queue.h"
 
 /* ---- file_io.c: the durable steps ---- */
 
@@ -70,6 +71,8 @@ void input_close(struct file_input *in);
 MUST_USE status input_scan(struct file_input *in, int64_t prefix_bytes, struct hash128 *prefix, struct error *err);
 /* The next physical line. ST_AGAIN: the snapshot is read to its end. ST_REJECT: the file has changed meanwhile. */
 MUST_USE status input_next(struct file_input *in, struct input_line *out, struct error *err);
+/* A copy of the line as a record; freed with free. */
+struct record *input_record(const struct input_line *line);
 /* Is the last line, which had no newline at the snapshot, still what it was? (A newline behind it changes nothing.) */
 bool input_torn_holds(const struct file_input *in);
 /* At the end: ST_OK: as it was. ST_AGAIN: grown. ST_REJECT: changed or cut. */

@@ -325,3 +325,18 @@ out:
         close(fd);
     return st;
 }
+
+struct record *input_record(const struct input_line *line)
+{
+    struct record *r = mem_take_zero(1, sizeof *r + line->value_n + 1);
+    char *value = (char *)(r + 1);
+
+    if (line->value_n > 0)
+        memcpy(value, line->value, line->value_n);
+    r->offset = line->line_i;
+    r->value = value;
+    r->value_n = line->value_n;
+    r->at_bytes = line->at_bytes;
+    r->oversize = line->oversize;
+    return r;
+}

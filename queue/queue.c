@@ -10,9 +10,11 @@ status queue_open(const struct config *cfg, const struct queue_job *job, struct 
     *out = NULL;
     if (job->url == NULL || strcmp(job->url, "file:") == 0)
         return file_queue_open(cfg, job, out, err);
+    if (strcmp(job->url, "read:") == 0)
+        return read_queue_open(cfg, job, out, err);
     if (strncmp(job->url, "mem:", 4) == 0)
         return mem_queue_open(cfg, job, out, err);
-    return error_set(err, ST_REJECT, "no queue is called \"%s\"; file: and mem:NAME are known", job->url);
+    return error_set(err, ST_REJECT, "no queue is called \"%s\"; file:, read: and mem:NAME are known", job->url);
 }
 
 const struct queue_state *queue_state(const struct queue *q)

@@ -195,7 +195,7 @@ static void report(const struct job *j, const struct estimate *e)
 
 static int plan_run(struct job *j, const char *input, const char *model_path)
 {
-    struct queue_job queue_job = { .url = "file:", .input = input };
+    struct queue_job queue_job = { .url = "read:", .input = input };
     struct estimate e = { 0 };
     struct error err;
     status st;
