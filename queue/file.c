@@ -58,6 +58,8 @@ struct file_queue {
     /* the commit side */
     struct file_output output, errors;
     int64_t committed_n;
+    int64_t *offsets;                /* scratch */
+    size_t offsets_room;
     /* both */
     pthread_mutex_t lock;
     pthread_cond_t moved;            /* the LWM has moved */
@@ -186,11 +188,29 @@ static bool result_withheld(struct file_queue *f, const struct result *r)
     return true;
 }
 
-/* Every result must be of a record that was polled and is open, once: else the output would hold a line twice. */
+static int offset_compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Every result must be of a record that was polled and is open, and once: else the output would hold a line twice. */
 static void results_check(struct file_queue *f, const struct result *results, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
+    if (n > f->offsets_room) {
+        f->offsets = mem_grow(f->offsets, n * sizeof f->offsets[0]);
+        f->offsets_room = n;
+    }
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; i < n; i++) {
         ASSERT(results[i].source == 0 && tracker_is_open(f->tracker, results[i].offset));
+        f->offsets[i] = results[i].offset;
+    }
+    pthread_mutex_unlock(&f->lock);
+    qsort(f->offsets, n, sizeof f->offsets[0], offset_compare);
+    for (size_t i = 1; i < n; i++)
+        ASSERT(f->offsets[i - 1] != f->offsets[i]);
 }
 
 static status group_write(struct file_queue *f, const struct result *results, size_t n, struct error *err)
@@ -219,9 +239,7 @@ static status file_commit(struct queue *q, const struct result *results, size_t 
     struct file_queue *f = self(q);
     status st;
 
-    pthread_mutex_lock(&f->lock);
     results_check(f, results, n);
-    pthread_mutex_unlock(&f->lock);
     st = group_write(f, results, n, err);
     if (st != ST_OK) {
         output_undo(&f->output);
@@ -232,7 +250,7 @@ static status file_commit(struct queue *q, const struct result *results, size_t 
     output_settle(&f->errors);
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < n; i++)
-        tracker_done(f->tracker, results[i].offset);      /* aborts on one that is twice in the group */
+        tracker_done(f->tracker, results[i].offset);
     f->committed_n += (int64_t)n;
     pthread_cond_broadcast(&f->moved);
     pthread_mutex_unlock(&f->lock);
@@ -271,6 +289,7 @@ static void file_close(struct queue *q)
     struct file_queue *f = self(q);
 
     free(f->held);
+    free(f->offsets);
     tracker_close(f->tracker);
     free(f->done.bits);
     output_close(&f->errors);
@@ -348,22 +367,36 @@ static char *errors_name(const struct file_queue *f, const char *errors_path)
     return name;
 }
 
+/* What the queue makes beside a file, for the output; for the errors file only the first two. */
+static const char *const companions[] = { "", ".sorting", ".job", ".job.tmp", ".lock" };
+enum { COMPANIONS_N = sizeof companions / sizeof companions[0], ERRORS_COMPANIONS_N = 2 };
+
+/* No file that is going to be written may be the input under whatever name, nor two of them one. */
 static status paths_check(const struct file_queue *f, const char *errors_path, struct error *err)
 {
-    const struct stat *in = &f->input.at_open;
+    status st = ST_OK;
+    char *path = NULL;
 
-    if (same_file(f->output_path, in) || same_file(f->sidecar_path, in) || same_file(f->lock_path, in))
-        return error_set(err, ST_REJECT, "the output %s would overwrite the input %s; choose another output", f->output_path,
-                         f->input.path);
-    if (errors_path == NULL)
-        return ST_OK;
-    if (same_file(errors_path, in))
-        return error_set(err, ST_REJECT, "the errors file %s would overwrite the input; choose another one", errors_path);
-    if (strcmp(errors_path, f->output_path) == 0 || strcmp(errors_path, f->sidecar_path) == 0 ||
-        strcmp(errors_path, f->lock_path) == 0)
-        return error_set(err, ST_REJECT, "the errors file %s is the output or stands in for one of its companions; choose "
-                         "another one, or leave -e out to have failures in the output", errors_path);
-    return ST_OK;
+    for (int i = 0; i < COMPANIONS_N; i++) {
+        free(path);
+        path = path_join(f->output_path, companions[i]);
+        if (same_file(path, &f->input.at_open))
+            TRY(error_set(err, ST_REJECT, "the output %s would overwrite the input %s; choose another output", path,
+                          f->input.path));
+        if (errors_path != NULL && strcmp(path, errors_path) == 0)
+            TRY(error_set(err, ST_REJECT, "the errors file %s is the output or stands where a companion of it goes; choose "
+                          "another one, or leave -e out to have failures in the output", errors_path));
+    }
+    for (int i = 0; i < ERRORS_COMPANIONS_N && errors_path != NULL; i++) {
+        free(path);
+        path = path_join(errors_path, companions[i]);
+        if (same_file(path, &f->input.at_open))
+            TRY(error_set(err, ST_REJECT, "the errors file %s would overwrite the input %s; choose another one", path,
+                          f->input.path));
+    }
+out:
+    free(path);
+    return st;
 }
 
 static status fresh_begin(struct file_queue *f, const struct queue_job *job, struct error *err)
@@ -384,13 +417,12 @@ out:
     return st;
 }
 
-/* The input of before against the one of now. *grown: the same with something appended. */
+/* The input of before against the one of now: the same, or the same with something appended. */
 static status input_compare(const struct file_queue *f, const struct input_facts *before, const struct hash128 *prefix,
-                            bool *grown, struct error *err)
+                            struct error *err)
 {
     const struct input_facts *now = &f->input.facts;
 
-    *grown = now->bytes > before->bytes;
     if (now->bytes < before->bytes)
         return error_set(err, ST_REJECT, "the input %s is shorter than when %s was begun (%" PRId64 " bytes, then %" PRId64
                          "); restore it, choose another output, or use --overwrite to begin anew", f->input.path,
@@ -398,7 +430,7 @@ static status input_compare(const struct file_queue *f, const struct input_facts
     if (prefix->high != before->hash.high || prefix->low != before->hash.low)
         return error_set(err, ST_REJECT, "the input %s is not the one that %s was begun with (%s); restore it, choose another "
                          "output, or use --overwrite to begin anew", f->input.path, f->output_path,
-                         *grown ? "its beginning has changed" : "same size, other content");
+                         now->bytes > before->bytes ? "its beginning has changed" : "same size, other content");
     return ST_OK;
 }
 
@@ -414,13 +446,11 @@ static status torn_check(const struct file_queue *f, const struct input_facts *b
                      "restore it, choose another output, or use --overwrite to begin anew", before->lines_n, f->input.path);
 }
 
-static status resume_begin(struct file_queue *f, const struct job_record *before, const struct hash128 *prefix,
-                           struct error *err)
+static status resume_begin(struct file_queue *f, const struct job_record *before, struct error *err)
 {
-    bool grown;
+    bool grown = f->input.facts.bytes > before->input.bytes;
     status st = ST_OK;
 
-    TRY(input_compare(f, &before->input, prefix, &grown, err));
     strcpy(f->record.job, before->job);
     TRY(output_recover(&f->output, &f->errors, f->record.job, &f->done, err));
     if (f->errors.fd >= 0)
@@ -453,6 +483,19 @@ static bool record_equal(const struct job_record *a, const struct job_record *b)
            a->input.bytes == b->input.bytes && strcmp(a->input_path, b->input_path) == 0;
 }
 
+/* What a run that died had half made. */
+static void leftovers_remove(const struct file_queue *f, const char *errors_path)
+{
+    char *path[3] = { path_join(f->output_path, ".sorting"), path_join(f->sidecar_path, ".tmp"),
+                      errors_path != NULL ? path_join(errors_path, ".sorting") : NULL };
+
+    for (int i = 0; i < 3; i++) {
+        if (path[i] != NULL)
+            unlink(path[i]);
+        free(path[i]);
+    }
+}
+
 static status files_open(struct file_queue *f, const struct queue_job *job, char **errors_path, struct error *err)
 {
     status st = ST_OK;
@@ -466,6 +509,7 @@ static status files_open(struct file_queue *f, const struct queue_job *job, char
     }
     TRY(paths_check(f, *errors_path, err));
     TRY(job_lock(f->lock_path, f->output_path, &f->lock_fd, err));
+    leftovers_remove(f, *errors_path);
 out:
     return st;
 }
@@ -487,6 +531,8 @@ static status job_begin(struct file_queue *f, const struct queue_job *job, const
     if (!fresh)
         TRY(settings_compare(f, &before, err));
     TRY(input_scan(&f->input, fresh ? -1 : before.input.bytes, &prefix, err));
+    if (!fresh)
+        TRY(input_compare(f, &before.input, &prefix, err));
     f->record.input = f->input.facts;
     f->done.lines_n = f->input.facts.lines_n;
     f->done.bits = mem_take_zero((size_t)(f->done.lines_n / 64 + 1), sizeof f->done.bits[0]);
@@ -496,7 +542,7 @@ static status job_begin(struct file_queue *f, const struct queue_job *job, const
     TRY(folder_sync(f->output_path, err));
     if (errors_path != NULL)
         TRY(folder_sync(errors_path, err));
-    TRY(fresh ? fresh_begin(f, job, err) : resume_begin(f, &before, &prefix, err));
+    TRY(fresh ? fresh_begin(f, job, err) : resume_begin(f, &before, err));
     if (fresh || !record_equal(&before, &f->record))
         TRY(job_record_write(f->sidecar_path, &f->record, err));
 out:

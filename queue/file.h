@@ -21,6 +21,8 @@ status st_errno(struct error *err, int cause, const char *doing, const char *pat
 bool file_write_at(int fd, const void *bytes, size_t n, int64_t at);
 /* Returns the bytes read: fewer than n only at the end of the file; -1: error. */
 int64_t file_read_at(int fd, void *bytes, size_t n, int64_t at);
+bool file_sync(int fd, bool all);            /* all: times and owner, too; else what reading back needs */
+bool file_cut(int fd, int64_t bytes);
 MUST_USE status folder_sync(const char *path_in_it, struct error *err);
 /* The folder of a path, with no slash at its end unless it is the root; the caller frees it. */
 char *path_folder(const char *path);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "queue/file.h"
 
 #define FIRST_HASH_BYTES_MAX (64 << 10)
@@ -217,7 +218,7 @@ static status line_collect(struct file_input *in, int64_t *total, bool *blank, c
         const char *p = in->chunk + in->chunk_at;
         size_t left = in->chunk_n - in->chunk_at, n;
         const char *newline = memchr(p, '\n', left);
-        int64_t room = in->line_max + 1 - (int64_t)in->line.n;      /* 1: a carriage return behind a line of full length */
+        int64_t room = in->line_max - (int64_t)in->line.n;
 
         n = newline != NULL ? (size_t)(newline - p) : left;
         buf_add(&in->line, p, (int64_t)n < room ? n : (size_t)room);
@@ -305,6 +306,10 @@ status input_recheck(const struct file_input *in, struct error *err)
     status st = ST_OK;
     int fd = open(in->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
+    if (fd < 0 && errno == ENOENT) {
+        log_warn("queue.input_gone", "file=%s effect=\"its results are complete\"", in->path);
+        return ST_OK;
+    }
     if (fd < 0 || fstat(fd, &now) != 0)
         TRY(st_errno(err, errno, "read", in->path));
     if (now.st_size == before->st_size && now.st_ino == before->st_ino && now.st_dev == before->st_dev &&

@@ -96,6 +96,26 @@ int64_t file_read_at(int fd, void *bytes, size_t n, int64_t at)
     return (int64_t)have;
 }
 
+bool file_sync(int fd, bool all)
+{
+    int done;
+
+    do
+        done = all ? fsync(fd) : fdatasync(fd);
+    while (done != 0 && errno == EINTR);
+    return done == 0;
+}
+
+bool file_cut(int fd, int64_t bytes)
+{
+    int done;
+
+    do
+        done = ftruncate(fd, (off_t)bytes);
+    while (done != 0 && errno == EINTR);
+    return done == 0;
+}
+
 char *path_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -125,7 +145,7 @@ status folder_sync(const char *path_in_it, struct error *err)
     status st = ST_OK;
 
     /* Some network file systems cannot sync a folder (EINVAL); there a rename is as durable as it gets. */
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+    if (fd < 0 || (!file_sync(fd, true) && errno != EINVAL))
         st = st_errno(err, errno, "sync the folder", folder);
     if (fd >= 0)
         close(fd);

@@ -161,7 +161,7 @@ status job_record_write(const char *path, const struct job_record *r, struct err
     record_print(r, &text);
     failpoint("queue.job.write");
     fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0 || !file_write_at(fd, text.data, text.n, 0) || fsync(fd) != 0) {
+    if (fd < 0 || !file_write_at(fd, text.data, text.n, 0) || !file_sync(fd, true)) {
         st = st_errno(err, errno, "write", temp);
         if (fd >= 0) {
             unlink(temp);
@@ -281,7 +281,7 @@ status job_lock(const char *path, const char *output, int *fd, struct error *err
             int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
 
             /* The number is for the message only; a full disk must not keep us from resuming. */
-            if (ftruncate(f, 0) != 0 || !file_write_at(f, text, (size_t)n, 0))
+            if (!file_cut(f, 0) || !file_write_at(f, text, (size_t)n, 0))
                 log_debug("queue.lock", "file=%s note=\"process number not written\"", path);
             *fd = f;
             return ST_OK;

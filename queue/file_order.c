@@ -98,7 +98,7 @@ static status lines_copy(const struct file_output *o, const struct order *order,
     }
     if (at != o->bytes)
         TRY(error_set(err, ST_RETRY, "sorting %s: it has changed meanwhile; run the same command again", o->path));
-    if (fsync(fd) != 0)
+    if (!file_sync(fd, true))
         TRY(st_errno(err, errno, "sort: write", to));
 out:
     buf_fini(&out);

@@ -15,6 +15,7 @@
 
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "queue/file.h"
 
 #define SCAN_BYTES (1 << 20)
@@ -64,7 +65,7 @@ void output_close(struct file_output *o)
 
 static status output_cut(struct file_output *o, int64_t bytes, struct error *err)
 {
-    if (ftruncate(o->fd, (off_t)bytes) != 0 || fdatasync(o->fd) != 0)
+    if (!file_cut(o->fd, bytes) || !file_sync(o->fd, false))
         return st_errno(err, errno, "shorten", o->path);
     o->bytes = bytes;
     return ST_OK;
@@ -146,6 +147,15 @@ static bool failure_read(const char *p, size_t n)
            memcmp(p + sizeof code - 1, "200", 3) != 0;
 }
 
+/* Text, or what a disk made of it? A character that the head's end cuts is fine. */
+static bool head_clean(const struct line_state *l)
+{
+    size_t valid = utf8_valid(l->head, l->head_n);
+    uint32_t code;
+
+    return valid == l->head_n || (l->head_n == HEAD_BYTES && utf8_char(l->head + valid, l->head_n - valid, &code) < 0);
+}
+
 static enum line_kind line_kind_of(const struct line_state *l, const char *id_begin, struct output_line *line)
 {
     size_t id_n;
@@ -154,7 +164,7 @@ static enum line_kind line_kind_of(const struct line_state *l, const char *id_be
         return LINE_DAMAGED;
     id_n = id_read(l->head, l->head_n, id_begin, &line->offset);
     if (id_n == 0)
-        return l->head[0] == '{' ? LINE_FOREIGN : LINE_DAMAGED;
+        return l->head[0] == '{' && head_clean(l) ? LINE_FOREIGN : LINE_DAMAGED;
     line->failure = failure_read(l->head + id_n, l->head_n - id_n);
     return LINE_OURS;
 }
@@ -287,7 +297,7 @@ static status copy_range(const struct file_output *o, int64_t from, int to_fd, c
     }
     if (got < 0)
         TRY(st_errno(err, errno, "read", o->path));
-    if (fsync(to_fd) != 0)
+    if (!file_sync(to_fd, true))
         TRY(st_errno(err, errno, "write", to));
 out:
     free(block);
@@ -382,7 +392,7 @@ static status group_begin(struct file_output *o, struct error *err)
 {
     struct stat mine, there;
 
-    if (o->dirty && ftruncate(o->fd, (off_t)o->bytes) != 0)      /* what a failed group left and could not take away */
+    if (o->dirty && !file_cut(o->fd, o->bytes))      /* what a failed group left and could not take away */
         return st_errno(err, errno, "shorten", o->path);
     o->dirty = false;
     if (fstat(o->fd, &mine) != 0)
@@ -422,7 +432,7 @@ status output_sync(struct file_output *o, struct error *err)
     if (!o->begun)
         return ST_OK;
     failpoint("queue.sync.before");
-    if (fdatasync(o->fd) != 0)
+    if (!file_sync(o->fd, false))
         return st_errno(err, errno, "write", o->path);
     failpoint("queue.sync.after");
     return ST_OK;
@@ -439,6 +449,6 @@ void output_undo(struct file_output *o)
 {
     buf_reset(&o->pending);
     o->begun = false;
-    if (o->dirty && ftruncate(o->fd, (off_t)o->bytes) == 0)
+    if (o->dirty && file_cut(o->fd, o->bytes))
         o->dirty = false;
 }

@@ -449,8 +449,10 @@ static status reader_begin(struct mem_queue *m, size_t k, int64_t window, struct
             continue;
         m->queue.state.records_n++;
         m->queue.state.done_n += tracker_is_done(r->tracker, rec->offset);
+        if (rec->offset != so->lwm || hash[0] == '-')
+            continue;
         snprintf(now, sizeof now, "%08" PRIx32, (uint32_t)hash64(rec->value, rec->value_n, 0));
-        if (rec->offset == so->lwm && hash[0] != '-' && strcmp(now, hash) != 0)
+        if (strcmp(now, hash) != 0)
             return error_set(err, ST_REJECT, "source %" PRId32 " of mem:%s was made anew since its last commit", so->id,
                              m->store->name);
     }
