@@ -34,6 +34,7 @@ struct job_options {
     uint64_t shuffle;            /* 0: answers come in order; else the seed of their order inside the window */
     int stop_after;              /* stop without finishing after so many commits; 0: never */
     int64_t line_mb_max;         /* 0: 16 */
+    void (*on_durable)(int64_t n);      /* after each commit of n results; may be NULL */
 };
 
 struct job_outcome {
