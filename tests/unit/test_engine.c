@@ -205,6 +205,28 @@ static void test_choices(void **state)
     request_free(r);
 }
 
+/* The noise belongs to a position, not to how the tokens before it came about: an answer's first half given as prompt
+ * goes on with its second half. */
+static void test_position_is_absolute(void **state)
+{
+    struct request *r = make(90, 50, 40), *half;
+    int32_t prompt[70];
+
+    (void)state;
+    r->params.ignore_eos = true;
+    r->params.temperature = 1;
+    run_one(r);
+    memcpy(prompt, r->prompt, 50 * sizeof prompt[0]);
+    memcpy(prompt + 50, r->choices[0].tokens, 20 * sizeof prompt[0]);
+    half = rig_request(91, prompt, 70, 20);
+    half->params = r->params;
+    half->params.max_tokens = 20;
+    half->choices[0].seed = r->choices[0].seed;
+    run_one(half);
+    assert_int_equal(half->cached_n, 69);                  /* what was decoded is in the cache, too */
+    assert_memory_equal(half->choices[0].tokens, r->choices[0].tokens + 20, 20 * sizeof prompt[0]);
+}
+
 /* More choices than sequences. */
 static void test_many_choices(void **state)
 {
@@ -515,6 +537,7 @@ int main(void)
         cmocka_unit_test_setup(test_stop_tokens, fresh),
         cmocka_unit_test_setup(test_stop_string, fresh),
         cmocka_unit_test_setup(test_choices, fresh),
+        cmocka_unit_test_setup(test_position_is_absolute, fresh),
         cmocka_unit_test_setup(test_many_choices, fresh),
         cmocka_unit_test_setup(test_echo, fresh),
         cmocka_unit_test_setup(test_context, fresh),

@@ -27,20 +27,19 @@ void lengths_observe(struct lengths *l, int32_t output_n)
         l->deviation = 0;
 }
 
-int32_t lengths_expect(const struct lengths *l, int32_t have, int32_t max)
+/* Output tokens that a choice with `have` of them is expected to end with. */
+static double lengths_expect(const struct lengths *l, int32_t have, int32_t max)
 {
     double expected = l->n > 0 ? l->mean + l->deviation : EXPECT_UNKNOWN;
-    int32_t least = have < INT32_MAX - EXPECT_BEYOND - have / 4 ? have + EXPECT_BEYOND + have / 4 : max;
-    int32_t n = expected < max ? (int32_t)expected : max;
 
-    n = n > least ? n : least;
-    return n < max ? n : max;
+    return fmin(fmax(expected, have * 1.25 + EXPECT_BEYOND), max);
 }
 
-/* Pages that a choice with this many output tokens is expected to end with. */
+/* Pages that a choice is expected to end with. */
 static int32_t pages_expect(const struct engine *e, const struct request *r, const struct choice *c)
 {
-    int32_t n = r->prompt_n + lengths_expect(&e->lengths, c->tokens_n, r->params.max_tokens);
+    double more = lengths_expect(&e->lengths, c->tokens_n, r->params.max_tokens) - c->tokens_n;
+    int32_t n = r->prompt_n + c->tokens_n + (int32_t)(fmax(more, 0) * (double)e->cfg->admit_output_percent / 100);
 
     n = n < e->context ? n : e->context;
     return (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;

@@ -106,8 +106,6 @@ void seq_apply(struct engine *e, struct seq *s, const struct sampled *outs);
 
 void engine_admit(struct engine *e);
 void lengths_observe(struct lengths *l, int32_t output_n);
-/* Output tokens that a choice with `have` of them is expected to end with. */
-int32_t lengths_expect(const struct lengths *l, int32_t have, int32_t max);
 
 /* ---- compose.c ---- */
 
