@@ -1,7 +1,10 @@
-/* Two numbers carry all: `epoch` counts runs (workers wait for it to change), `pending` counts workers still inside one
- * (the caller waits for 0). A barrier is the same with its own pair. Each wait spins first; a sleeper announces itself
- * in `sleepers` before it looks a last time, a waker changes the number before it looks at `sleepers`, both
- * sequentially consistent, so that one of them sees the other. Only atomics and one mutex: ThreadSanitizer follows it. */
+/* A run has as many parts as the team has threads. Whoever comes first takes the next part: `ticket` holds the run's number
+ * and the next part, so that a worker that wakes late can take nothing of a run that is over. The caller takes what no
+ * worker has taken: on a machine that others use, too, it never waits for a worker that the kernel has not let run.
+ * `epoch` (runs begun: workers wait for it to change) and `left` (parts not ended: the caller waits for 0) are waited for
+ * by spinning first; a sleeper announces itself in `sleepers` before it looks a last time, a waker changes the number
+ * before it looks at `sleepers`, both sequentially consistent, so that one of them sees the other. Only atomics and a
+ * mutex each: ThreadSanitizer follows it. */
 #define _GNU_SOURCE                /* sched_getaffinity */
 #include "kernels/cpu/team.h"
 
@@ -34,9 +37,10 @@ struct member {
 struct team {
     int threads_n, started_n;
     int64_t spin_ns;
-    struct waitable epoch, pending, turn;
-    _Alignas(64) atomic_int arrived;           /* at the barrier */
-    void (*fn)(void *ctx, int thread_i, int threads_n);        /* NULL: leave */
+    struct waitable epoch, left;
+    atomic_bool closing;
+    _Alignas(64) atomic_uint_least64_t ticket;      /* epoch << 32 | next part */
+    void (*fn)(void *ctx, int part_i, int parts_n);
     void *ctx;
     struct member *members;
 };
@@ -117,20 +121,33 @@ int team_cores(void)
     return online > 0 ? (int)online : 1;
 }
 
+/* Takes parts of run `epoch` as long as there are any. fn and ctx are read behind a ticket only: the caller cannot change
+ * them while a part is not ended. */
+static void parts_run(struct team *t, unsigned epoch)
+{
+    uint64_t ticket = atomic_load(&t->ticket);
+
+    while (ticket >> 32 == epoch && (ticket & UINT32_MAX) < (unsigned)t->threads_n) {
+        if (!atomic_compare_exchange_weak(&t->ticket, &ticket, ticket + 1))
+            continue;
+        t->fn(t->ctx, (int)(ticket & UINT32_MAX), t->threads_n);
+        if (atomic_fetch_sub(&t->left.value, 1) == 1)
+            waitable_wake(&t->left);
+        ticket = atomic_load(&t->ticket);
+    }
+}
+
 static void *member_main(void *arg)
 {
-    struct member *m = arg;
-    struct team *t = m->team;
+    struct team *t = ((struct member *)arg)->team;
     unsigned seen = 0;
 
     for (;;) {
         waitable_wait(&t->epoch, seen, false, t->spin_ns);
-        seen++;
-        if (t->fn == NULL)
+        seen = atomic_load(&t->epoch.value);
+        if (atomic_load(&t->closing))
             return NULL;
-        t->fn(t->ctx, m->i, t->threads_n);
-        if (atomic_fetch_sub(&t->pending.value, 1) == 1)
-            waitable_wake(&t->pending);
+        parts_run(t, seen);
     }
 }
 
@@ -149,9 +166,9 @@ status team_open(int threads_n, struct team **out, struct error *err)
     t->spin_ns = threads_n <= team_cores() ? SPIN_NS : 0;      /* who spins would keep the one he waits for from a core */
     t->members = mem_take_zero((size_t)threads_n, sizeof *t->members);
     waitable_init(&t->epoch);
-    waitable_init(&t->pending);
-    waitable_init(&t->turn);
-    atomic_init(&t->arrived, 0);
+    waitable_init(&t->left);
+    atomic_init(&t->closing, false);
+    atomic_init(&t->ticket, 0);
 
     sigfillset(&all);              /* signals belong to the threads that expect them */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -172,26 +189,18 @@ status team_open(int threads_n, struct team **out, struct error *err)
     return ST_OK;
 }
 
-static void team_start(struct team *t, void (*fn)(void *ctx, int thread_i, int threads_n), void *ctx)
-{
-    t->fn = fn;
-    t->ctx = ctx;
-    atomic_store_explicit(&t->pending.value, (unsigned)t->started_n, memory_order_relaxed);
-    atomic_fetch_add(&t->epoch.value, 1);
-    waitable_wake(&t->epoch);
-}
-
 void team_close(struct team *t)
 {
     int i;
 
     if (t == NULL)
         return;
-    team_start(t, NULL, NULL);
+    atomic_store(&t->closing, true);
+    atomic_fetch_add(&t->epoch.value, 1);
+    waitable_wake(&t->epoch);
     for (i = 1; i <= t->started_n; i++)
         pthread_join(t->members[i].thread, NULL);
-    waitable_fini(&t->turn);
-    waitable_fini(&t->pending);
+    waitable_fini(&t->left);
     waitable_fini(&t->epoch);
     free(t->members);
     free(t);
@@ -202,29 +211,21 @@ int team_threads(const struct team *t)
     return t->threads_n;
 }
 
-void team_run(struct team *t, void (*fn)(void *ctx, int thread_i, int threads_n), void *ctx)
+void team_run(struct team *t, void (*fn)(void *ctx, int part_i, int parts_n), void *ctx)
 {
+    unsigned epoch;
+
     if (t->threads_n == 1) {
         fn(ctx, 0, 1);
         return;
     }
-    team_start(t, fn, ctx);
-    fn(ctx, 0, t->threads_n);
-    waitable_wait(&t->pending, 0, true, t->spin_ns);
-}
-
-void team_barrier(struct team *t)
-{
-    unsigned turn;
-
-    if (t->threads_n == 1)
-        return;
-    turn = atomic_load(&t->turn.value);
-    if (atomic_fetch_add(&t->arrived, 1) == t->threads_n - 1) {
-        atomic_store(&t->arrived, 0);
-        atomic_fetch_add(&t->turn.value, 1);
-        waitable_wake(&t->turn);
-    } else {
-        waitable_wait(&t->turn, turn, false, t->spin_ns);
-    }
+    epoch = atomic_load_explicit(&t->epoch.value, memory_order_relaxed) + 1;
+    t->fn = fn;
+    t->ctx = ctx;
+    atomic_store_explicit(&t->left.value, (unsigned)t->threads_n, memory_order_relaxed);
+    atomic_store(&t->ticket, (uint64_t)epoch << 32);
+    atomic_store(&t->epoch.value, epoch);
+    waitable_wake(&t->epoch);
+    parts_run(t, epoch);
+    waitable_wait(&t->left, 0, true, t->spin_ns);
 }

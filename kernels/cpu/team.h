@@ -2,8 +2,9 @@
  *
  * Why not OpenMP: its waits are either always busy (two processes on one machine starve each other) or always asleep
  * (tens of microseconds, 200 times a step). Here a thread spins a bounded time, then sleeps.
- * Threads: one thread drives a team (team_run); it takes part as thread 0. Splits are static: what a thread computes
- * depends on (thread_i, threads_n) alone. */
+ * Threads: one thread drives a team (team_run) and takes part. A run has as many parts as the team has threads; which
+ * thread computes a part is open, and the caller computes those that no other thread has come for. What a part computes
+ * depends on (part_i, parts_n) alone. */
 #ifndef KERNELS_CPU_TEAM_H
 #define KERNELS_CPU_TEAM_H
 
@@ -20,17 +21,16 @@ MUST_USE status team_open(int threads_n, struct team **out, struct error *err);
 void team_close(struct team *t);               /* NULL is allowed */
 int team_threads(const struct team *t);
 
-/* Runs fn(ctx, i, n) once on every thread i of n and returns when all are done. What the caller wrote before is seen
- * by all, what they wrote is seen by the caller. Not from inside a run. */
-void team_run(struct team *t, void (*fn)(void *ctx, int thread_i, int threads_n), void *ctx);
-/* Inside a run: returns when every thread of the team has called it. Every thread must call it equally often. */
-void team_barrier(struct team *t);
+/* Runs fn(ctx, i, n) once for every part i of n = threads, and returns when all are done; parts run at the same time or
+ * one after the other. What the caller wrote before is seen by all, what they wrote is seen by the caller. Not from
+ * inside a run. */
+void team_run(struct team *t, void (*fn)(void *ctx, int part_i, int parts_n), void *ctx);
 
-/* Part thread_i of n items: [*first, *last), contiguous, sizes differ by at most one. */
-static inline void team_split(int64_t n, int thread_i, int threads_n, int64_t *first, int64_t *last)
+/* Part part_i of n items: [*first, *last), contiguous, sizes differ by at most one. */
+static inline void team_split(int64_t n, int part_i, int parts_n, int64_t *first, int64_t *last)
 {
-    *first = n * thread_i / threads_n;
-    *last = n * (thread_i + 1) / threads_n;
+    *first = n * part_i / parts_n;
+    *last = n * (part_i + 1) / parts_n;
 }
 
 #endif

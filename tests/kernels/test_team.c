@@ -1,4 +1,4 @@
-/* The thread team: every thread runs once, memory is seen on both sides, barriers hold, sleepers wake. */
+/* The thread team: every part runs once, memory is seen on both sides, sleepers wake. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 struct counts {
     struct team *team;
     int plain[THREADS_MAX];        /* not atomic on purpose: ThreadSanitizer checks that the team orders it */
-    int sum, turns;
+    int turns;
 };
 
 static struct team *open_n(int n)
@@ -85,38 +85,6 @@ static void test_sleep(void **state)
     team_close(c.team);
 }
 
-/* Each turn one thread adds, all others read after the barrier. */
-static void turns(void *ctx, int i, int n)
-{
-    struct counts *c = ctx;
-    int turn;
-
-    for (turn = 0; turn < c->turns; turn++) {
-        if (turn % n == i)
-            c->sum++;
-        team_barrier(c->team);
-        if (c->sum != turn + 1)
-            c->plain[i]++;
-        team_barrier(c->team);
-    }
-}
-
-static void test_barrier(void **state)
-{
-    int n, i;
-
-    (void)state;
-    for (n = 1; n <= THREADS_MAX; n++) {
-        struct counts c = { .team = open_n(n), .turns = 300 };
-
-        team_run(c.team, turns, &c);
-        assert_int_equal(c.sum, 300);
-        for (i = 0; i < n; i++)
-            assert_int_equal(c.plain[i], 0);
-        team_close(c.team);
-    }
-}
-
 static void test_split(void **state)
 {
     int64_t n, first, last, next;
@@ -141,7 +109,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_sleep),
-        cmocka_unit_test(test_barrier),
         cmocka_unit_test(test_split),
     };
 
