@@ -3,8 +3,8 @@
 
 The reference is the `tokenizers` library, built from the tables of a GGUF file (no tokenizer.json needed): the byte-level
 BPE of the file's tokens and merges, under each pre-tokenizer the project knows. With the default model's vocabulary only
-`smollm` is a real model; the other three put another pre-tokenizer in front of the same merges, which tests the splitting
-just as exactly.
+`smollm` is a real model; the other three put another pre-tokenizer in front of the same merges. Those merges cross few of
+the borders between words (no two digits, no newline after a sign), so the words themselves are written, too.
 
     pip install tokenizers==0.23.3 gguf
     tests/golden/make_tokenizer.py models/smollm2-135m-instruct-q4_1.gguf tests/golden/tokenizer
@@ -14,7 +14,9 @@ A larger corpus, or another model, to check by hand (test_tokenizer_golden MODEL
     tests/golden/make_tokenizer.py --scale 20 --pre qwen2 MODEL.gguf FOLDER
 
 Files: corpus.txt, one case a line: P (plain) or T (trusted: control tokens count), a space, the text; bytes of anything
-that does not print or combines, and of the backslash, as \\xNN. PRE.ids: the ids of each case, one line each.
+that does not print or combines, and of the backslash, as \\xNN. PRE.ids: the ids of each case, one line each. PRE.words:
+the words of each case's text as a whole (after normalisation, control tokens or not), one line each, as bytes: one
+character for each word, its length, "0" to "9", then "A" to "Z" and "a" to "z" for 10 to 61; longer ones as (LENGTH).
 """
 import argparse
 import pathlib
@@ -25,6 +27,7 @@ from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 CONTROL, USER_DEFINED = 3, 4
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -78,9 +81,9 @@ class Tables:
 
 HURT = r"""Hello world! Café déjà vu — 123 😊
  leading and trailing \n
-don't DON'T Don’t it's IT'S we'Re they'LL I'M you'd he'D 'tis 's 'S '' ''s 'ſ Ist’ſ 'st 'lL 'Ll 'vE 'rex
+don't DON'T Don’t it's IT'S we'Re they'LL I'M you'd he'D 'tis 's 'S '' ''s 'ſ x'ſy 'ſt Ist’ſ 'st 'lL 'Ll 'vE 'rex
 'hello' "quoted" `ticks` «guillemets» “curly” ‘single’ ‚low‘
-1 12 123 1234 12345 1234567890 3.14159 1,000,000 0x1F 1e-10 ½ ²³ ⅷ ٣٤٥ ४५६ ๑๒๓ 一二三 ①②③ 𝟘𝟙𝟚 🄌
+1 12 123 1234 12345 1234567890 3.14159 1,000,000 0x1F 1e-10 ½ ²³ ⅷ ٣٤٥ ४५६ ๑๒๓ 一二三 ①②③ 𝟘𝟙𝟚 🄌 a\U00011de0\U00011de1!\U00016ff4\U00016ff5b
 a1b22c333 v1.2.3 2024-01-31T23:59:59Z +1 (555) 010-9999 100% $5 €7 £8 ¥9
 x\ty\t\tz\n\n\na  b   c    d     e\r\nf\r\r\ng \n h\n  i \t\n\t j\u00a0k\u2003l\u3000m\u200bn\ufeffo\u2028p\u2029q\u0085r\x0bs\x0ct
     indented four\n        indented eight\n\ttab\n \t mixed\n\n    after blank\n
@@ -161,6 +164,7 @@ def de_bruijn(alphabet, n):
 def class_cases(scale):
     """Every meeting of three (or four) characters of different classes."""
     text = de_bruijn(["a", "\u00c9", "1", "\u00b2", " ", "\t", "\n", "\r", "'", "s", "!", "\u00a0", "\u0301"], 3)
+    text += de_bruijn(["a", "1", " ", "\n", "\r", "'", "s", "L", "!"], 4)
     if scale > 1:
         text += de_bruijn(["a", "1", " ", "\t", "\n", "\r", "'", "s", "L", "l", "!", "\u3000", "\u0301"], 4)
     for i in range(0, len(text), 150):
@@ -239,6 +243,17 @@ def escape(text):
     return "".join(c if plain(c) else "".join(f"\\x{b:02x}" for b in c.encode()) for c in text)
 
 
+def word_length(n):
+    return DIGITS[n] if n < len(DIGITS) else f"({n})"
+
+
+def words(reference, text):
+    if reference.normalizer:
+        text = reference.normalizer.normalize_str(text)
+    # One character of the byte-level alphabet is one byte.
+    return "".join(word_length(len(word)) for word, _ in reference.pre_tokenizer.pre_tokenize_str(text))
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("model", help="a GGUF file")
@@ -261,6 +276,8 @@ def main():
             for kind, text in cases:
                 ids = reference[kind].encode(text, add_special_tokens=False).ids
                 f.write(" ".join(map(str, ids)) + "\n")
+        with open(a.folder / f"{pre}.words", "w", newline="\n") as f:
+            f.writelines(words(reference["P"], text) + "\n" for _, text in cases)
 
 
 if __name__ == "__main__":

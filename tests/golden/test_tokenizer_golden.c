@@ -1,4 +1,4 @@
-/* Token ids equal to those of the reference tokenizers, for every case of a corpus and every pre-tokenizer.
+/* Words and token ids equal to those of the reference tokenizers, for every case of a corpus and every pre-tokenizer.
  * The files are made by make_tokenizer.py, which says what they hold. With arguments: MODEL.gguf FOLDER. */
 #define _POSIX_C_SOURCE 200809L
 #include <setjmp.h>
@@ -16,7 +16,10 @@
 #include "base/buf.h"
 #include "worker/model/gguf.h"
 #include "worker/text/detok.h"
+#include "worker/text/nfc.h"
+#include "worker/text/split.h"
 #include "worker/text/tokenizer.h"
+#include "worker/text/unicode.h"
 
 static const char *model_path = NIGHTSHIFT_MODEL;
 static const char *folder = NIGHTSHIFT_ROOT "/tests/golden/tokenizer";
@@ -98,23 +101,74 @@ static bool bytes_known(const struct buf *text)
     return true;
 }
 
+/* The lengths of the words, one character each, as in the .words file. */
+static void words_put(const char *pre, const struct buf *text, struct buf *out)
+{
+    static uint8_t classes[UNICODE_TABLE_END];
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    const struct split_rules *rules = split_rules_find(pre);
+    struct nfc nfc = { NULL, NULL, 0 };
+    struct buf normal = BUF_EMPTY;
+    const struct buf *from = text;
+    struct splitter s;
+
+    if (classes[0] == 0)
+        unicode_expand(classes);
+    if (rules->nfc && nfc_text(&nfc, classes, text->data, text->n, &normal))
+        from = &normal;
+    buf_reset(out);
+    splitter_init(&s, rules, classes, from->data, from->n);
+    for (size_t at = 0; s.at < from->n; at = s.at) {
+        size_t n = splitter_next(&s) - at;
+
+        if (n < sizeof(digits) - 1)
+            buf_add_byte(out, digits[n]);
+        else
+            buf_add_format(out, "(%zu)", n);
+    }
+    buf_add_byte(out, '\n');
+    buf_fini(&normal);
+    nfc_fini(&nfc);
+}
+
+static bool words_equal(const char *pre, const struct buf *text, const char *line)
+{
+    struct buf words = BUF_EMPTY;
+    bool same;
+
+    words_put(pre, text, &words);
+    same = strcmp(buf_text(&words), line) == 0;
+    buf_fini(&words);
+    return same;
+}
+
+static FILE *golden_open(const char *name, const char *suffix)
+{
+    char path[4096];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s%s", folder, name, suffix);
+    f = fopen(path, "r");
+    if (f == NULL)
+        print_error("no %s\n", path);
+    return f;
+}
+
 static void check_pre(const char *pre)
 {
     struct tokenizer *t;
     struct encoder *e;
     struct buf text = BUF_EMPTY;
-    char path[4096], *line = NULL, *ids = NULL;
-    size_t line_room = 0, ids_room = 0, cases = 0, wrong = 0;
+    char *line = NULL, *ids = NULL, *words = NULL;
+    size_t line_room = 0, ids_room = 0, words_room = 0, cases = 0, wrong = 0;
     ssize_t n;
-    FILE *corpus, *expected;
+    FILE *corpus = golden_open("corpus", ".txt"), *expected = golden_open(pre, ".ids"), *split = golden_open(pre, ".words");
 
-    snprintf(path, sizeof(path), "%s/corpus.txt", folder);
-    corpus = fopen(path, "r");
-    snprintf(path, sizeof(path), "%s/%s.ids", folder, pre);
-    expected = fopen(path, "r");
-    if (expected == NULL && !all_needed)
+    if (corpus != NULL && expected == NULL && !all_needed) {
+        fclose(corpus);
         skip();
-    assert_true(corpus != NULL && expected != NULL);
+    }
+    assert_true(corpus != NULL && expected != NULL && split != NULL);
     t = tokenizer_of(pre);
     e = encoder_open(t);
     while ((n = getline(&line, &line_room, corpus)) > 0) {
@@ -123,13 +177,13 @@ static void check_pre(const char *pre)
         size_t tokens_n;
         bool back;
 
-        assert_true(n >= 3 && getline(&ids, &ids_room, expected) > 0);
+        assert_true(n >= 3 && getline(&ids, &ids_room, expected) > 0 && getline(&words, &words_room, split) > 0);
         text_unescape(&text, line + 2, (size_t)n - 3);
         span = (struct text_span){ buf_text(&text), text.n, line[0] == 'T' ? TEXT_TRUSTED : TEXT_PLAIN };
         assert_int_equal(encoder_encode(e, &span, 1, &tokens, &tokens_n), ST_OK);
         cases++;
         back = !bytes_known(&text) || strcmp(pre, "qwen2") == 0 || text_equal(t, tokens, tokens_n, &text);
-        if (!ids_equal(ids, tokens, tokens_n) || !back) {
+        if (!ids_equal(ids, tokens, tokens_n) || !words_equal(pre, &text, words) || !back) {
             if (wrong++ < 10)
                 print_error("%s: case %zu: %s", pre, cases, line);
         }
@@ -143,8 +197,10 @@ static void check_pre(const char *pre)
     buf_fini(&text);
     free(line);
     free(ids);
+    free(words);
     fclose(corpus);
     fclose(expected);
+    fclose(split);
 }
 
 static void test_gpt2(void **state)

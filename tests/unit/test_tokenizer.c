@@ -1,11 +1,11 @@
 /* worker/text/tokenizer: merges against a slow oracle, trust, joined spans, tables that are refused, hostile texts. What the
  * reference tokenizers say of real text is in tests/golden. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +70,7 @@ static void test_merges(void **state)
     er = small_vocab_merge(&v, "e", "r");
     er2 = small_vocab_merge(&v, "er", "er");
     slow = small_vocab_add_text(&v, "slow", TOKEN_NORMAL);       /* a token that no merge makes */
+    small_vocab_add_text(&v, "lzz", TOKEN_UNUSED);
     t = small_vocab_open(&v, "gpt2");
     e = encoder_open(t);
     assert_text_tokens(e, "lower", IDS(low, er));
@@ -85,6 +86,30 @@ static void test_merges(void **state)
     t = small_vocab_open(&v, "llama-bpe");                       /* ignore_merges */
     e = encoder_open(t);
     assert_text_tokens(e, "slow lower", IDS(slow, ' ', low, er));
+    assert_text_tokens(e, "lzz", IDS('l', 'z', 'z'));
+    encoder_close(e);
+    tokenizer_close(t);
+    small_vocab_fini(&v);
+}
+
+/* Words of one beginning, so that some that differ in their last letter alone fall on one slot of the word cache. */
+static void test_word_cache(void **state)
+{
+    struct small_vocab v;
+    struct tokenizer *t;
+    struct encoder *e;
+
+    (void)state;
+    small_vocab_init(&v);
+    t = small_vocab_open(&v, "gpt2");
+    e = encoder_open(t);
+    for (int start = 0; start < 26 * 26 * 4; start++) {
+        for (char last = 'a'; last <= 'z'; last++) {
+            char word[5] = { (char)('a' + start % 26), (char)('a' + start / 26 % 26), "abcd"[start / 676], last, '\0' };
+
+            assert_text_tokens(e, word, IDS(word[0], word[1], word[2], word[3]));
+        }
+    }
     encoder_close(e);
     tokenizer_close(t);
     small_vocab_fini(&v);
@@ -95,6 +120,15 @@ static void test_merges(void **state)
 enum { ORACLE_TEXT_MAX = 64, ORACLE_MERGES = 120 };
 
 struct oracle_merge { char left[16], right[16]; };
+
+static void text_join(char out[32], const char *left, const char *right)
+{
+    size_t left_n = strlen(left), right_n = strlen(right);
+
+    assert_true(left_n + right_n < 32);
+    memcpy(out, left, left_n);
+    memcpy(out + left_n, right, right_n + 1);
+}
 
 static size_t oracle_encode(struct small_vocab *v, const struct oracle_merge *merges, const char *word, int32_t *tokens)
 {
@@ -119,7 +153,7 @@ static size_t oracle_encode(struct small_vocab *v, const struct oracle_merge *me
         }
         if (best == ORACLE_MERGES)
             break;
-        snprintf(symbol[at], sizeof(symbol[at]), "%s%s", merges[best].left, merges[best].right);
+        text_join(symbol[at], merges[best].left, merges[best].right);
         memmove(symbol[at + 1], symbol[at + 2], (n - at - 2) * sizeof(symbol[0]));
         n--;
     }
@@ -147,8 +181,7 @@ static void random_merges(struct small_vocab *v, struct oracle_merge *merges)
         memcpy(merges[m].left, left, strlen(left) + 1);
         memcpy(merges[m].right, right, strlen(right) + 1);
         small_vocab_merge(v, left, right);
-        snprintf(known[known_n], sizeof(known[known_n]), "%s%s", merges[m].left, merges[m].right);
-        known_n++;
+        text_join(known[known_n++], merges[m].left, merges[m].right);
     }
 }
 
@@ -372,6 +405,48 @@ static void test_not_utf8(void **state)
     trust_close(&c);
 }
 
+/* One tokenizer, a thread's own encoder each (tsan watches). */
+static void *thread_encode(void *arg)
+{
+    struct encoder *e = encoder_open(arg);
+    struct text_span span = trusted("<|a|> it's e\xcc\x81\xcc\xa3 123\t\t<t>!");
+    const int32_t *tokens;
+    size_t n, first_n = 0;
+    int32_t first[64];
+
+    for (int i = 0; i < 200; i++) {
+        if (encoder_encode(e, &span, 1, &tokens, &n) != ST_OK || n > 64)
+            return NULL;
+        if (i == 0)
+            memcpy(first, tokens, (first_n = n) * sizeof(*first));
+        if (n != first_n || memcmp(tokens, first, n * sizeof(*first)) != 0)
+            return NULL;
+    }
+    encoder_close(e);
+    return arg;
+}
+
+static void test_threads(void **state)
+{
+    struct trust_case c;
+    struct tokenizer *t;
+    pthread_t threads[4];
+
+    (void)state;
+    trust_open(&c);
+    t = small_vocab_open(&c.v, "qwen2");
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, thread_encode, t), 0);
+    for (int i = 0; i < 4; i++) {
+        void *done;
+
+        pthread_join(threads[i], &done);
+        assert_ptr_equal(done, t);
+    }
+    tokenizer_close(t);
+    trust_close(&c);
+}
+
 /* ---- normalisation ---- */
 
 static void assert_nfc(struct encoder *e, const char *text, const char *normal)
@@ -512,11 +587,12 @@ static void test_find_and_bytes(void **state)
 {
     struct trust_case c;
     const char *bytes;
-    int32_t unused;
+    int32_t unused, outside;
 
     (void)state;
     trust_open(&c);
     unused = small_vocab_add_text(&c.v, "[PAD]", TOKEN_UNUSED);
+    outside = small_vocab_add_text(&c.v, "\xc4\xa0 \xe4\xb8\x96", TOKEN_UNUSED);      /* a space is not in the alphabet */
     tokenizer_close(c.t);
     c.v.spec.bos = c.start;
     c.v.spec.eos = 'z';
@@ -541,6 +617,8 @@ static void test_find_and_bytes(void **state)
     assert_memory_equal(bytes, "<t>", 3);
     assert_int_equal(tokenizer_bytes(c.t, 0xad, false, &bytes), 1);
     assert_memory_equal(bytes, "\xad", 1);
+    assert_int_equal(tokenizer_bytes(c.t, outside, true, &bytes), 6);
+    assert_memory_equal(bytes, "\xc4\xa0 \xe4\xb8\x96", 6);
     assert_int_equal(tokenizer_bytes(c.t, -1, true, &bytes), 0);
     assert_int_equal(tokenizer_bytes(c.t, c.v.spec.vocab_n, true, &bytes), 0);
     trust_close(&c);
@@ -624,7 +702,7 @@ static int64_t encode_ns(struct encoder *e, const char *text)
     struct text_span span = trusted(text);
     int64_t best = INT64_MAX;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         int64_t start = clock_thread_cpu_ns(), took;
         const int32_t *tokens;
         size_t n;
@@ -644,7 +722,7 @@ static void test_hostile(void **state)
         { "\xcc\x81", "" }
     };
     static const char *const pres[] = { "gpt2", "smollm", "llama-bpe", "qwen2" };
-    enum { SMALL = 40000, LARGE = 4 * SMALL };
+    enum { SMALL = 16000, LARGE = 4 * SMALL };
     struct trust_case c;
     char *text = malloc(LARGE + 1);
 
@@ -684,12 +762,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_word_cache),
         cmocka_unit_test(test_merges_random),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_wrong_kinds),
         cmocka_unit_test(test_control_by_merge),
         cmocka_unit_test(test_joined),
         cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_nfc),
         cmocka_unit_test(test_refused_spec),
         cmocka_unit_test(test_refused_tables),
