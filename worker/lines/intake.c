@@ -85,7 +85,7 @@ static status line_read(struct draft *d, struct request **out)
 {
     status st = ST_OK;
     json_t *line = NULL, *body = NULL;
-    json_error_t error;
+    json_error_t error = { .position = 0 };
     struct json_scan scan;
     size_t valid_n;
 
@@ -97,6 +97,8 @@ static status line_read(struct draft *d, struct request **out)
     valid_n = utf8_valid(d->text, d->text_n);
     if (valid_n < d->text_n)
         return REJECT(d, NOT_UTF8, NULL, place(d, valid_n));
+    if (memchr(d->text, '\0', d->text_n) != NULL)      /* jansson 2.14 skips one behind a number */
+        return json_reject(d, &error);
     line = json_loadb(d->text, d->text_n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
     if (line == NULL)
         return json_reject(d, &error);

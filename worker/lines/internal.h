@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "worker/lines/lines.h"
 
-enum { STOPS_MAX = 16, STOP_BYTES_MAX = 1024, STOP_TOKENS_MAX = 1024, VALUE_DEPTH_MAX = 64 };
+enum { STOPS_MAX = 16, STOP_BYTES_MAX = 1024, STOP_TOKENS_MAX = 1024, KWARGS_DEPTH_MAX = 64 };
 enum { ON_CHAT = 1, ON_COMPLETIONS = 2, ON_BOTH = 3 };        /* bit of an endpoint: 1 << enum endpoint */
 
 /* One thread's working memory. */

@@ -32,6 +32,8 @@ struct lines_model {
     const char *bos_text, *eos_text;           /* "" when there is none */
     int32_t context;                           /* of the model */
     const char *name;                          /* used where a line names no model */
+    int64_t now_ns;                            /* Unix time that a template is told where the record has none; 0: the clock's,
+                                                * which makes the prompt of such a template depend on the day it is read */
     const char *fingerprint;                   /* system_fingerprint of every answer; NULL: null */
 };
 

@@ -1,6 +1,6 @@
 /* Log-probabilities in the shapes of the two endpoints. Every token's text is shown, control tokens' too; bytes that are
  * no character by themselves are spelled "\xf0\x9f" (chat, which has them in "bytes" as well) and "bytes:\xf0\x9f"
- * (completions), as OpenAI does it. */
+ * (completions), as OpenAI does it; so is a NUL, which many readers cannot hold in a key. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -12,7 +12,7 @@ static void token_add(struct buf *b, const struct tokenizer *t, int32_t token, c
     const char *bytes = "";
     size_t n = tokenizer_bytes(t, token, true, &bytes);
 
-    if (utf8_valid(bytes, n) == n) {
+    if (utf8_valid(bytes, n) == n && memchr(bytes, '\0', n) == NULL) {
         json_add_text(b, bytes, n);
         return;
     }
@@ -135,7 +135,8 @@ static void offsets_add(struct buf *b, const struct tokenizer *t, const struct l
         *first = false;
         json_add_int(b, (int64_t)(chars < end ? chars : end));
         (void)detok_add(&d, l[i].token);
-        chars += chars_n(d.text.data + seen, d.shown_n - seen);
+        if (d.shown_n > seen)
+            chars += chars_n(d.text.data + seen, d.shown_n - seen);
         seen = d.shown_n;
     }
     detok_fini(&d);

@@ -4,6 +4,7 @@
  * can become control tokens. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "worker/lines/internal.h"
 
 /* Stands behind the last message's text while it is rendered, so that the end of that text is found whatever the template
@@ -31,8 +32,8 @@ static status value_from(struct draft *d, const json_t *v, int depth, const stru
     size_t n;
     json_t *item;
 
-    if (depth > VALUE_DEPTH_MAX)
-        return REJECT(d, TOO_DEEP, "chat_template_kwargs", "'chat_template_kwargs'", draft_text(d, "%d", VALUE_DEPTH_MAX));
+    if (depth > KWARGS_DEPTH_MAX)
+        return REJECT(d, TOO_DEEP, "chat_template_kwargs", "'chat_template_kwargs'", draft_text(d, "%d", KWARGS_DEPTH_MAX));
     *out = NULL;
     switch (json_typeof(v)) {
     case JSON_OBJECT:
@@ -265,7 +266,8 @@ status messages_encode(struct draft *d, const int32_t **tokens, size_t *tokens_n
     const struct lines_model *m = d->in->m;
     struct arena *a = &d->in->scratch;
     struct template_limits limits = { .steps_max = m->cfg->template_steps_max,
-                                      .output_bytes_max = (size_t)m->cfg->template_output_mb << 20 };
+                                      .output_bytes_max = (size_t)m->cfg->template_output_mb << 20,
+                                      .now_ns = d->r->created_s > 0 ? d->r->created_s * NS_PER_S : m->now_ns };
     struct value *variables = value_dict(a);
     struct text_span *spans;
     size_t spans_n;

@@ -166,7 +166,8 @@ static void group_make(struct draft *d, const struct prompt *prompts, size_t n)
     g->arena = first->arena;
     arena_init(&first->arena, g->arena.block_bytes);
     g->requests = mem_take(n * sizeof g->requests[0]);
-    g->requests_n = g->open_n = g->held_n = (int32_t)n;
+    g->requests_n = g->open_n = (int32_t)n;
+    g->held_n = (int32_t)n;
     first->group = g;
     for (size_t i = 0; i < n; i++) {
         struct request *r = first;
