@@ -44,7 +44,7 @@ need_packages() {
 
 need_build() {
     need_packages gcc libc6-dev cmake ninja-build pkg-config git \
-        libjansson-dev libsqlite3-dev libpcre2-dev libutf8proc-dev libinih-dev libxxhash-dev \
+        libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev libxxhash-dev \
         'libmsgpack-c-dev|libmsgpack-dev' libcmocka-dev
 }
 

@@ -25,7 +25,7 @@ BEGIN {
     home["jansson.h"] = "worker/lines/|worker/model/|tests/|tools/"
     home["sqlite3.h"] = "checkpoint/sqlite"; home["msgpack.h"] = "checkpoint/frames"
     home["hiredis/"] = "checkpoint/redis"; home["librdkafka/"] = "queue/kafka"
-    home["pcre2.h"] = "worker/text/"; home["utf8proc.h"] = "worker/text/"
+    home["utf8proc.h"] = "worker/text/"
     home["xxhash.h"] = "base/hash"; home["ini.h"] = "base/config"; home["cmocka.h"] = "tests/"
     home["omp.h"] = "kernels/cpu/"; home["curl/"] = "worker/preempt/"; home["microhttpd.h"] = "worker/observe/"
 }

@@ -20,7 +20,8 @@ struct added {
     uint8_t first[256];            /* by first byte: 1 a user-defined token may begin here, 2 a control token */
 };
 
-/* Takes over tokens (n of them, in any order, none empty). Of two with one text, a control token wins, then the lower id. */
+/* Takes over tokens (n of them, in any order, none empty). Of two with one text a control token wins, then the lower
+ * id. */
 void added_init(struct added *a, struct added_token *tokens, size_t n);
 void added_fini(struct added *a);
 /* The longest token that text begins with; control tokens only where they end within trusted_n bytes. NULL: none. */

@@ -1,6 +1,6 @@
-/* The symbols of a word are a list; a heap holds the pairs that could be merged, by rank, then position. An entry is stale
- * when its pair has changed since. That is seen by comparing its rank with the one the left symbol keeps for its pair:
- * a symbol only grows, so a pair that has changed spells more than before and never gets its old rank back. */
+/* The symbols of a word are a list; a heap holds the pairs that could be merged, by rank, then position. An entry is
+ * stale when its pair has changed since. That is seen by comparing its rank with the one the left symbol keeps for its
+ * pair: a symbol only grows, so a pair that has changed spells more than before and never gets its old rank back. */
 #include "worker/text/bpe.h"
 
 #include <stdlib.h>

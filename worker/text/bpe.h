@@ -3,7 +3,7 @@
  *
  * Threads: a struct bpe is const once filled; a struct bpe_work has one owner.
  * Cost:    n log n in the bytes of the word, 32 bytes of working memory each.
- * Source:  Sennrich, Haddow, Birch 2016; order of merges and dropped bytes as in Hugging Face tokenizers, models/bpe. */
+ * Source:  Sennrich, Haddow, Birch 2016; order of merges and dropped bytes as Hugging Face tokenizers, models/bpe. */
 #ifndef WORKER_TEXT_BPE_H
 #define WORKER_TEXT_BPE_H
 

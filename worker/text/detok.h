@@ -2,8 +2,8 @@
  *
  * The text handed out is valid UTF-8 at every cut: an incomplete character waits for its rest, and becomes U+FFFD only
  * where it is truly invalid (each maximal invalid prefix one U+FFFD, as Unicode 3.9 recommends) or at the end: the same
- * text, however the bytes were cut into tokens, as decoding them all at once. A text that may be the beginning of a stop
- * string is held back until it is decided, then handed out or cut.
+ * text, however the bytes were cut into tokens, as decoding them all at once. A text that may be the beginning of a
+ * stop string is held back until it is decided, then handed out or cut.
  * Stop strings are looked for in the text, U+FFFD and shown control tokens included, not in the tokens.
  * Cost:      linear: each byte of text is looked at once for each stop string.
  * Threads:   one owner. Ownership: text is the detok's memory until detok_fini. */

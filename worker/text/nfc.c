@@ -92,7 +92,7 @@ static void piece_compose(struct nfc *w, const char *text, size_t n, struct buf 
     }
 }
 
-/* The first character with the flag, or n; *before is the start of the character before it, or where the search began. */
+/* The first character with the flag, or n; *before is the start of the one before it, or where the search began. */
 static size_t joining_find(const uint8_t *table, const char *text, size_t from, size_t n, size_t *before)
 {
     unsigned len;

@@ -41,8 +41,8 @@ static size_t space_end(const struct splitter *s, size_t from, bool newlines)
     return i == s->limit || last == from ? i : last;
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d at the apostrophe at from. Returns its end, or from. In either case, the long s counts as an s:
- * it is one when case is ignored. */
+/* 's|'t|'re|'ve|'m|'ll|'d at the apostrophe at from. Returns its end, or from. Where case is ignored, the long s counts
+ * as an s, too. */
 static size_t contraction_end(const struct splitter *s, size_t from, bool any_case)
 {
     static const char *const ends[] = { "s", "t", "re", "ve", "m", "ll", "d" };
@@ -163,7 +163,8 @@ static size_t digit_find(const struct splitter *s, size_t i)
     return i;
 }
 
-void splitter_init(struct splitter *s, const struct split_rules *rules, const uint8_t *table, const char *text, size_t n)
+void splitter_init(struct splitter *s, const struct split_rules *rules, const uint8_t *table, const char *text,
+                   size_t n)
 {
     *s = (struct splitter){ rules, table, text, n, 0, rules->digits ? 0 : n };
 }

@@ -3,7 +3,7 @@
  * Written by hand instead of as regular expressions: no step limit to run into, linear by its shape, and the classes of
  * characters are the reference's own (unicode.h) on every machine.
  * Threads: rules are const; a struct splitter has one owner.
- * Source: Hugging Face tokenizers, pre_tokenizers ByteLevel, Digits and Split with the patterns of the published models;
+ * Source: Hugging Face tokenizers, pre_tokenizers ByteLevel, Digits and Split with the published models' patterns;
  *         names and which names mean the same: llama.cpp, tokenizer.ggml.pre. */
 #ifndef WORKER_TEXT_SPLIT_H
 #define WORKER_TEXT_SPLIT_H
@@ -39,7 +39,8 @@ struct splitter {
     size_t limit;                  /* private: where the text ends for the word patterns */
 };
 
-void splitter_init(struct splitter *s, const struct split_rules *rules, const uint8_t *table, const char *text, size_t n);
+void splitter_init(struct splitter *s, const struct split_rules *rules, const uint8_t *table, const char *text,
+                   size_t n);
 /* The end of the word that begins at s->at < s->n; s->at moves there. Words are never empty and leave nothing out. */
 size_t splitter_next(struct splitter *s);
 

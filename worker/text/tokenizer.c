@@ -246,7 +246,8 @@ static status bytes_fill(struct tokenizer *t, const struct tokenizer_spec *spec,
             continue;
         token = index_find(x, spec->tokens, spec->tokens_bytes, text, (size_t)utf8_put(text, code));
         if (token >= 0 && is_special(t->kinds[token]))
-            return error_set(err, ST_REJECT, "token %d is both a control token and the byte 0x%02x", token, byte_of[code]);
+            return error_set(err, ST_REJECT, "token %d is both a control token and the byte 0x%02x", token,
+                             byte_of[code]);
         t->bpe.byte_token[byte_of[code]] = token;
     }
     return ST_OK;
