@@ -161,6 +161,12 @@ status kernel_rmsnorm(struct device *d, const void *x, const float *w, float eps
     return d->ops->rmsnorm(d, x, w, eps, rows, rows_n, dim, out);
 }
 
+status kernel_gather(struct device *d, enum act role, int dim, const void *in, const int32_t *rows, int rows_n,
+                     void *out)
+{
+    return d->ops->gather(d, role, dim, in, rows, rows_n, out);
+}
+
 status kernel_linear(struct device *d, const struct matrix *w, const float *bias, const void *in, int rows_n,
                      enum linear_to to, void *out)
 {

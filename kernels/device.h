@@ -36,6 +36,7 @@ struct device_ops {
     status (*embed)(struct device *d, const struct matrix *table, const struct step *s, float scale, void *x);
     status (*rmsnorm)(struct device *d, const void *x, const float *w, float eps, const int32_t *rows, int rows_n,
                       int dim, void *out);
+    status (*gather)(struct device *d, enum act role, int dim, const void *in, const int32_t *rows, int rows_n, void *out);
     status (*linear)(struct device *d, const struct matrix *w, const float *bias, const void *in, int rows_n,
                      enum linear_to to, void *out);
     status (*linear_gated)(struct device *d, const struct matrix *w, enum gate_act act, const void *in, int rows_n,

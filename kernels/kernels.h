@@ -166,6 +166,10 @@ MUST_USE status kernel_embed(struct device *d, const struct matrix *table, const
 MUST_USE status kernel_rmsnorm(struct device *d, const void *x, const float *w, float eps, const int32_t *rows,
                                int rows_n, int dim, void *out);
 
+/* out[i] = in[rows[i]], whole rows of one role: the last layer goes on with the rows that are wanted. */
+MUST_USE status kernel_gather(struct device *d, enum act role, int dim, const void *in, const int32_t *rows, int rows_n,
+                              void *out);
+
 /* out = W in (+ bias). LINEAR_ADD adds to a residual stream, LINEAR_STORE writes a product of role ACT_QKV. */
 enum linear_to { LINEAR_STORE, LINEAR_ADD };
 MUST_USE status kernel_linear(struct device *d, const struct matrix *w, const float *bias, const void *in, int rows_n,

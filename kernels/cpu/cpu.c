@@ -118,6 +118,7 @@ static const struct device_ops cpu_ops = {
     .kv_positions_move = cpu_kv_positions_move,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
+    .gather = cpu_gather,
     .linear = cpu_linear,
     .linear_gated = cpu_linear_gated,
     .rope_write = cpu_rope_write,

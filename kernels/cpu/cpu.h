@@ -72,7 +72,8 @@ status cpu_matrix_load_gated(struct device *d, int k, const struct matrix_source
 void cpu_matrix_give(struct device *d, struct matrix *m);
 status cpu_embed(struct device *d, const struct matrix *table, const struct step *s, float scale, void *x);
 
-/* linear.c, rmsnorm.c, measure.c */
+/* linear.c, rmsnorm.c, gather.c, measure.c */
+status cpu_gather(struct device *d, enum act role, int dim, const void *in, const int32_t *rows, int rows_n, void *out);
 status cpu_linear(struct device *d, const struct matrix *w, const float *bias, const void *in, int rows_n,
                   enum linear_to to, void *out);
 status cpu_linear_gated(struct device *d, const struct matrix *w, enum gate_act act, const void *in, int rows_n,

@@ -24,8 +24,9 @@ struct model {
     struct rope rope;
     enum gate_act act;
 
-    /* activations, sized for rows_max; logits for outs_max */
+    /* activations of rows_max rows (normed and gated: of whichever is more), then those of outs_max outputs */
     void *x, *normed, *qkv, *query, *attended, *gated;
+    void *out_x, *out_attended;
     float *logits;
 };
 

@@ -146,15 +146,17 @@ static void take_activations(struct model *m)
 {
     const struct model_shape *s = &m->shape;
     const int q = s->heads_n * s->head_dim, kv = s->kv_heads_n * s->head_dim;
-    const size_t rows = (size_t)m->rows_max, outs = (size_t)m->outs_max;
+    const size_t rows = (size_t)m->rows_max, outs = (size_t)m->outs_max, more = rows > outs ? rows : outs;
     struct device *d = m->device;
 
     m->x = device_buffer_take(d, rows * device_act_bytes(d, ACT_RESIDUAL, s->dim));
-    m->normed = device_buffer_take(d, (rows > outs ? rows : outs) * device_act_bytes(d, ACT_NORMED, s->dim));
+    m->normed = device_buffer_take(d, more * device_act_bytes(d, ACT_NORMED, s->dim));
     m->qkv = device_buffer_take(d, rows * device_act_bytes(d, ACT_QKV, q + 2 * kv));
     m->query = device_buffer_take(d, rows * device_act_bytes(d, ACT_QUERY, q));
     m->attended = device_buffer_take(d, rows * device_act_bytes(d, ACT_ATTENDED, q));
-    m->gated = device_buffer_take(d, rows * device_act_bytes(d, ACT_GATED, s->ff));
+    m->gated = device_buffer_take(d, more * device_act_bytes(d, ACT_GATED, s->ff));
+    m->out_x = device_buffer_take(d, outs * device_act_bytes(d, ACT_RESIDUAL, s->dim));
+    m->out_attended = device_buffer_take(d, outs * device_act_bytes(d, ACT_ATTENDED, q));
     m->logits = device_buffer_take(d, outs * device_act_bytes(d, ACT_LOGITS, s->vocab));
 }
 
@@ -208,6 +210,8 @@ void model_close(struct model *m)
     if (m == NULL)
         return;
     device_buffer_give(m->device, m->logits);
+    device_buffer_give(m->device, m->out_attended);
+    device_buffer_give(m->device, m->out_x);
     device_buffer_give(m->device, m->gated);
     device_buffer_give(m->device, m->attended);
     device_buffer_give(m->device, m->query);
