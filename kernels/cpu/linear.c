@@ -15,7 +15,7 @@
 #define PANEL_BYTES (256 << 10)    /* of input rows, one piece of k: a quarter of a 1 MiB L2 */
 #define PANEL_ROWS 256             /* bounds the sums that wait in memory */
 #define FETCH_ROWS 5               /* fewest rows for which weights are fetched ahead */
-#define ROW_PART 12                /* fewest rows of a thread when rows are split: then weights are read more than once */
+#define ROW_PART 16                /* fewest rows of a thread when rows are split: then weights are read more than once */
 
 struct product {
     struct cpu_device *c;

@@ -1,12 +1,15 @@
-/* Inner loops for AVX2 with FMA: 6 rows x 16 columns fill 12 of 16 registers. */
+/* Inner loops for AVX2 with FMA. Tiles of 4 rows x 16 columns: 8 sums, enough for the latency of FMA, and with 6 rows the
+ * compiler spills the halves of the weights. */
 #include <immintrin.h>
 
 #include "kernels/cpu/loops.h"
 
 #define LANES 8
-#define TILE_ROWS 6
+#define TILE_ROWS 4
 #define TILE_WIDE 1
 #define MADD(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define CLAMP(x, low, high) \
+    ((vec)_mm256_min_ps((__m256)(high), _mm256_max_ps((__m256)(low), (__m256)(x))))    /* of a NaN: the second */
 #include "kernels/cpu/loops_body.h"
 
 const struct cpu_loops cpu_loops_avx2 = {

@@ -9,6 +9,8 @@
 #define TILE_ROWS 8
 #define TILE_WIDE 2
 #define MADD(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#define CLAMP(x, low, high) \
+    ((vec)_mm512_min_ps((__m512)(high), _mm512_max_ps((__m512)(low), (__m512)(x))))    /* of a NaN: the second */
 #define CHAINS_BF16
 #define DOT_PEAK
 #include "kernels/cpu/loops_body.h"

@@ -1,6 +1,7 @@
 /* kernels/cpu/loops_body.h - the body of each loops_*.c, included once by each after it has defined
  *   LANES, TILE_ROWS, TILE_WIDE   vector width in floats; highest tile; its width in halves (sums stay in registers)
  *   MADD(a, b, c)                 a * b + c as the set does it best, always the same way
+ *   CLAMP(x, low, high)           only if the set does it better; a NaN stays one
  *   CHAINS_BF16, DOT_PEAK         only if the set multiplies bf16 itself; else bf16 products run in fp32 here
  * Vectors are the compiler's own (GCC and Clang), so that this file knows no instruction set. */
 #include <math.h>
@@ -24,6 +25,17 @@ INLINE vec madd(vec a, vec b, vec c)
     return MADD(a, b, c);
 }
 
+INLINE vec clamp(vec x, vec low, vec high)
+{
+#ifdef CLAMP
+    return CLAMP(x, low, high);
+#else
+    ivec below = x < low, above = x > high;
+
+    return (vec)(((ivec)low & below) | ((ivec)high & above) | ((ivec)x & ~(below | above)));
+#endif
+}
+
 INLINE vec load(const void *p)
 {
     vec v;
@@ -42,19 +54,15 @@ INLINE vec all(float x)
     return x - (vec){ 0 };
 }
 
-INLINE vec choose(ivec where, vec yes, vec no)
-{
-    return (vec)(((ivec)yes & where) | ((ivec)no & ~where));
-}
-
 /* e^x to 2 ulp in [-87, 88], clamped outside; a NaN stays one (Cody and Waite's reduction, Cephes' polynomial). */
 INLINE vec vexp(vec x)
 {
-    const vec magic = all(12582912.0f);        /* 1.5 * 2^23: adding it rounds to an integer */
-    vec n, r, p;
+    const vec magic = all(12582912.0f);        /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    vec rounded, n, r, p;
 
-    x = choose(x < all(-87.0f), all(-87.0f), choose(x > all(88.0f), all(88.0f), x));
-    n = madd(x, all(1.44269504f), magic) - magic;
+    x = clamp(x, all(-87.0f), all(88.0f));
+    rounded = madd(x, all(1.44269504f), magic);
+    n = rounded - magic;
     r = madd(n, all(-0.693359375f), x);
     r = madd(n, all(2.12194440e-4f), r);
     p = all(1.9875691500e-4f);
@@ -64,7 +72,7 @@ INLINE vec vexp(vec x)
     p = madd(p, r, all(1.6666665459e-1f));
     p = madd(p, r, all(5.0000001201e-1f));
     p = madd(p, r * r, r) + all(1.0f);
-    return (vec)((ivec)p + (__builtin_convertvector(n, ivec) << 23));
+    return (vec)((ivec)p + ((ivec)rounded << 23));     /* n stands in the low bits; p is in [0.7, 1.5] */
 }
 
 /* bf16_of, vector by vector. */
