@@ -1,6 +1,8 @@
-/* A run has as many parts as the team has threads. Whoever comes first takes the next part: `ticket` holds the run's number
- * and the next part, so that a worker that wakes late can take nothing of a run that is over. The caller takes what no
- * worker has taken: on a machine that others use, too, it never waits for a worker that the kernel has not let run.
+/* A run has as many parts as the team has threads, and a thread first takes the part of its own number, so that what it
+ * left in its cache in one run serves it in the next; then any that is left. So the caller computes what no worker has
+ * come for: on a machine that others use, too, it never waits for a worker that the kernel has not let run. A part is
+ * taken by moving its `taken` from the number of the run before to that of this one, so a worker that wakes late finds
+ * nothing to take in a run that is over.
  * `epoch` (runs begun: workers wait for it to change) and `left` (parts not ended: the caller waits for 0) are waited for
  * by spinning first; a sleeper announces itself in `sleepers` before it looks a last time, a waker changes the number
  * before it looks at `sleepers`, both sequentially consistent, so that one of them sees the other. Only atomics and a
@@ -29,6 +31,7 @@ struct waitable {
 };
 
 struct member {
+    _Alignas(64) atomic_uint taken;            /* the last run whose part i was taken */
     struct team *team;
     int i;
     pthread_t thread;
@@ -39,7 +42,6 @@ struct team {
     int64_t spin_ns;
     struct waitable epoch, left;
     atomic_bool closing;
-    _Alignas(64) atomic_uint_least64_t ticket;      /* epoch << 32 | next part */
     void (*fn)(void *ctx, int part_i, int parts_n);
     void *ctx;
     struct member *members;
@@ -121,25 +123,28 @@ int team_cores(void)
     return online > 0 ? (int)online : 1;
 }
 
-/* Takes parts of run `epoch` as long as there are any. fn and ctx are read behind a ticket only: the caller cannot change
- * them while a part is not ended. */
-static void parts_run(struct team *t, unsigned epoch)
+/* Takes parts of run `epoch`, from `own` on, as long as there are any. fn and ctx are read behind a taken part only: the
+ * caller cannot change them while a part is not ended. */
+static void parts_run(struct team *t, unsigned epoch, int own)
 {
-    uint64_t ticket = atomic_load(&t->ticket);
+    int n = t->threads_n, i;
 
-    while (ticket >> 32 == epoch && (ticket & UINT32_MAX) < (unsigned)t->threads_n) {
-        if (!atomic_compare_exchange_weak(&t->ticket, &ticket, ticket + 1))
+    for (i = 0; i < n; i++) {
+        int part = own + i < n ? own + i : own + i - n;
+        unsigned before = epoch - 1;
+
+        if (!atomic_compare_exchange_strong(&t->members[part].taken, &before, epoch))
             continue;
-        t->fn(t->ctx, (int)(ticket & UINT32_MAX), t->threads_n);
+        t->fn(t->ctx, part, n);
         if (atomic_fetch_sub(&t->left.value, 1) == 1)
             waitable_wake(&t->left);
-        ticket = atomic_load(&t->ticket);
     }
 }
 
 static void *member_main(void *arg)
 {
-    struct team *t = ((struct member *)arg)->team;
+    const struct member *m = arg;
+    struct team *t = m->team;
     unsigned seen = 0;
 
     for (;;) {
@@ -147,7 +152,7 @@ static void *member_main(void *arg)
         seen = atomic_load(&t->epoch.value);
         if (atomic_load(&t->closing))
             return NULL;
-        parts_run(t, seen);
+        parts_run(t, seen, m->i);
     }
 }
 
@@ -164,11 +169,14 @@ status team_open(int threads_n, struct team **out, struct error *err)
     memset(t, 0, sizeof *t);
     t->threads_n = threads_n;
     t->spin_ns = threads_n <= team_cores() ? SPIN_NS : 0;      /* who spins would keep the one he waits for from a core */
-    t->members = mem_take_zero((size_t)threads_n, sizeof *t->members);
+    t->members = aligned_alloc(64, (size_t)threads_n * sizeof *t->members);
+    ASSERT(t->members != NULL);
+    memset(t->members, 0, (size_t)threads_n * sizeof *t->members);
+    for (i = 0; i < threads_n; i++)
+        atomic_init(&t->members[i].taken, 0);
     waitable_init(&t->epoch);
     waitable_init(&t->left);
     atomic_init(&t->closing, false);
-    atomic_init(&t->ticket, 0);
 
     sigfillset(&all);              /* signals belong to the threads that expect them */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -223,9 +231,8 @@ void team_run(struct team *t, void (*fn)(void *ctx, int part_i, int parts_n), vo
     t->fn = fn;
     t->ctx = ctx;
     atomic_store_explicit(&t->left.value, (unsigned)t->threads_n, memory_order_relaxed);
-    atomic_store(&t->ticket, (uint64_t)epoch << 32);
     atomic_store(&t->epoch.value, epoch);
     waitable_wake(&t->epoch);
-    parts_run(t, epoch);
+    parts_run(t, epoch, 0);
     waitable_wait(&t->left, 0, true, t->spin_ns);
 }

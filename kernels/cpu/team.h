@@ -2,9 +2,9 @@
  *
  * Why not OpenMP: its waits are either always busy (two processes on one machine starve each other) or always asleep
  * (tens of microseconds, 200 times a step). Here a thread spins a bounded time, then sleeps.
- * Threads: one thread drives a team (team_run) and takes part. A run has as many parts as the team has threads; which
- * thread computes a part is open, and the caller computes those that no other thread has come for. What a part computes
- * depends on (part_i, parts_n) alone. */
+ * Threads: one thread drives a team (team_run) and takes part. A run has as many parts as the team has threads. A thread
+ * comes to its own part first (the caller's is 0), but which thread computes a part is open: the caller computes those
+ * that no other thread has come for. What a part computes depends on (part_i, parts_n) alone. */
 #ifndef KERNELS_CPU_TEAM_H
 #define KERNELS_CPU_TEAM_H
 
