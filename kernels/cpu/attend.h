@@ -43,29 +43,30 @@ static inline char *kv_part(const struct kv *kv, int32_t page, int layer, int kv
 /* Copies one position's key and value of one layer and head between two parts. */
 void kv_lane_copy(const struct kv *kv, bool fp32, const char *src, int at, char *dst, int to);
 
-/* What a query has summed up so far; `out` continues to head_dim. */
+/* What a query has summed up so far, relative to 2^max; `out` continues to head_dim. */
 struct attend_sums {
-    float max;                     /* of the scores seen, starts at ATTEND_MAX_START */
-    float pad[ATTEND_LANES - 1];
     float weight[ATTEND_LANES];
     float out[];
 };
 #define ATTEND_MAX_START (-1e30f)  /* finite: a block of which nothing is seen must leave the sums as they are */
 
-struct attend_query {
-    const void *q;                 /* [head_dim] bf16 for avx512bf16, fp32 else */
-    struct attend_sums *sums;
-    uint64_t seen;                 /* bit i: position i of the block */
-};
-
+/* Blocks of keys and values for queries that stand together. */
 struct attend_block {
     int head_dim, queries_n, pages_n;          /* 1..ATTEND_QUERIES, 1..ATTEND_PAGES */
     float softcap;                             /* 0: off */
     const char *part[ATTEND_PAGES];
     const char *next[ATTEND_PAGES];            /* parts that will be wanted after this call; any part if none */
-    size_t part_bytes;
-    const struct attend_query *queries;
+    size_t part_bytes, q_bytes, sums_bytes;    /* strides of queries and sums */
+    const char *q;                             /* [queries] of [head_dim] bf16 for avx512bf16, fp32 else */
+    char *sums;                                /* [queries] of struct attend_sums, 64-byte aligned */
+    float *max;                                /* [queries] largest score so far, from ATTEND_MAX_START on */
+    uint64_t seen[ATTEND_QUERIES];             /* bit i: the query sees position i of the block */
 };
+
+static inline struct attend_sums *attend_sums_at(const struct attend_block *b, int query)
+{
+    return (struct attend_sums *)(b->sums + (size_t)query * b->sums_bytes);
+}
 
 struct attend_loops {
     bool widen_q;                              /* queries are read as fp32 */

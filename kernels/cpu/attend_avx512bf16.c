@@ -16,6 +16,7 @@
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
 #define QUERIES_AT_ONCE 6
+#define HALF 3                     /* a pointer, and a stride in two sizes, reach three queries in one address each */
 #define LANES 16
 #define VECS 4                     /* pages of scores, or vectors of output, in registers */
 #define LINE 64                    /* bytes of a vector, and of a cache line */
@@ -61,32 +62,32 @@ static __m512 softcap_of(__m512 x, float cap)
 
 /* ---- scores of pages [page, page + pages) ---- */
 
-INLINE void scores(const struct attend_block *b, const struct attend_query *queries, int n, int page, int pages,
-                   bool fetch, float (*score)[ATTEND_BLOCK])
+INLINE void scores(const struct attend_block *b, int first, int n, int page, int pages, bool fetch,
+                   float (*score)[ATTEND_BLOCK])
 {
     __m512 sum[QUERIES_AT_ONCE][VECS];
-    const char *k[VECS], *next[VECS], *q[QUERIES_AT_ONCE];
+    const char *k[VECS], *next[VECS];
+    const char *q = b->q + (size_t)first * b->q_bytes, *q_half = q + HALF * b->q_bytes;
+    size_t q_bytes = b->q_bytes;
     int i, r, v;
 
     UNROLL for (v = 0; v < pages; v++) {
         k[v] = b->part[page + v];
         next[v] = b->next[page + v];
     }
-    UNROLL for (r = 0; r < n; r++) {
-        q[r] = queries[r].q;
+    UNROLL for (r = 0; r < n; r++)
         UNROLL for (v = 0; v < pages; v++)
             sum[r][v] = _mm512_setzero_ps();
-    }
-    for (i = 0; i < b->head_dim / 2; i++) {
+    for (i = 0; i < b->head_dim / 2; i++, q += 4, q_half += 4) {
         __m512i keys[VECS];
 
         UNROLL for (v = 0; v < pages; v++) {
             keys[v] = _mm512_loadu_si512(k[v] + i * LINE);
             if (fetch)
-                _mm_prefetch(next[v] + i * LINE, _MM_HINT_T0);
+                _mm_prefetch(next[v] + i * LINE, _MM_HINT_T1);
         }
         UNROLL for (r = 0; r < n; r++) {
-            __m512i pair = pair_at(q[r] + i * 4);
+            __m512i pair = pair_at(r < HALF ? q + (size_t)r * q_bytes : q_half + (size_t)(r - HALF) * q_bytes);
 
             UNROLL for (v = 0; v < pages; v++)
                 sum[r][v] = dot(sum[r][v], keys[v], pair);
@@ -97,47 +98,78 @@ INLINE void scores(const struct attend_block *b, const struct attend_query *quer
             _mm512_store_ps(&score[r][(page + v) * PAGE_POSITIONS], sum[r][v]);
 }
 
-/* ---- softmax of one query's block: scores become weights; returns what earlier sums shrink by ---- */
+/* ---- softmax of a block: all queries go through each stage together, because a stage's chain is long ---- */
 
-INLINE __m512 weights(const struct attend_block *b, const struct attend_query *query, const float *score,
-                      uint32_t *weight)
+/* Scores as they count, back to where they were; returns their largest, lane by lane. */
+INLINE __m512 scores_top(const struct attend_block *b, uint64_t seen, float *score)
 {
-    struct attend_sums *s = query->sums;
-    const __m512i ones = _mm512_set1_epi32(0x3f803f80);
-    __m512 x[VECS], old = _mm512_set1_ps(s->max), top, shrink, sum;
+    __m512 x[VECS];
     int v;
 
-    UNROLL for (v = 0; v < VECS; v++) {
-        x[v] = _mm512_load_ps(score + v * LANES);
-        if (b->softcap > 0)
-            x[v] = softcap_of(x[v], b->softcap);
-    }
-    if (query->seen != UINT64_MAX)
+    UNROLL for (v = 0; v < VECS; v++)
+        x[v] = v < b->pages_n ? _mm512_load_ps(score + v * LANES) : _mm512_setzero_ps();   /* seen has no bits there */
+    if (b->softcap > 0)
         UNROLL for (v = 0; v < VECS; v++)
-            x[v] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(query->seen >> v * LANES), x[v]);
-    top = _mm512_max_ps(_mm512_max_ps(x[0], x[1]), _mm512_max_ps(x[2], x[3]));
-    top = _mm512_max_ps(top, _mm512_shuffle_f32x4(top, top, 0x4e));
-    top = _mm512_max_ps(top, _mm512_shuffle_f32x4(top, top, 0xb1));
-    top = _mm512_max_ps(top, _mm512_permute_ps(top, 0x4e));
-    top = _mm512_max_ps(_mm512_max_ps(top, _mm512_permute_ps(top, 0xb1)), old);
-    shrink = exp2_of(_mm512_sub_ps(old, top));
-    s->max = _mm512_cvtss_f32(top);
-    sum = _mm512_mul_ps(_mm512_load_ps(s->weight), shrink);
-    UNROLL for (v = 0; v < VECS; v += 2) {
-        __m512i w = (__m512i)_mm512_cvtne2ps_pbh(exp2_of(_mm512_sub_ps(x[v + 1], top)),
-                                                 exp2_of(_mm512_sub_ps(x[v], top)));
+            _mm512_store_ps(score + v * LANES, x[v] = softcap_of(x[v], b->softcap));
+    if (seen != UINT64_MAX)
+        UNROLL for (v = 0; v < VECS; v++) {
+            x[v] = _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)(seen >> v * LANES), x[v]);
+            _mm512_store_ps(score + v * LANES, x[v]);
+        }
+    return _mm512_max_ps(_mm512_max_ps(x[0], x[1]), _mm512_max_ps(x[2], x[3]));
+}
 
-        _mm512_store_si512(weight + v * PAIRS, w);
-        sum = dot(sum, w, ones);
+/* Largest lane of each of six vectors, in lanes 0..5. */
+INLINE __m512 tops_gather(const __m512 *t)
+{
+    __m512 pair[3], four, two;
+    int i;
+
+    UNROLL for (i = 0; i < 3; i++)
+        pair[i] = _mm512_max_ps(_mm512_unpacklo_ps(t[2 * i], t[2 * i + 1]), _mm512_unpackhi_ps(t[2 * i], t[2 * i + 1]));
+    four = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(pair[0]), _mm512_castps_pd(pair[1]))),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(pair[0]), _mm512_castps_pd(pair[1]))));
+    two = _mm512_max_ps(pair[2], _mm512_permute_ps(pair[2], 0x4e));
+    four = _mm512_max_ps(_mm512_shuffle_f32x4(four, two, 0x44), _mm512_shuffle_f32x4(four, two, 0xee));
+    four = _mm512_max_ps(four, _mm512_shuffle_f32x4(four, four, 0xb1));
+    return _mm512_shuffle_f32x4(four, four, 0x08);
+}
+
+INLINE void weights(const struct attend_block *b, int first, int n, float (*score)[ATTEND_BLOCK],
+                    uint32_t (*weight)[ATTEND_BLOCK / 2], float *shrink)
+{
+    const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+    const __mmask16 queries = (__mmask16)((1 << n) - 1);
+    __m512 top[QUERIES_AT_ONCE], old = _mm512_maskz_loadu_ps(queries, b->max + first), max;
+    int r, v;
+
+    UNROLL for (r = 0; r < n; r++)
+        top[r] = scores_top(b, b->seen[first + r], score[r]);
+    UNROLL for (r = n; r < QUERIES_AT_ONCE; r++)
+        top[r] = top[0];
+    max = _mm512_max_ps(tops_gather(top), old);
+    _mm512_mask_storeu_ps(b->max + first, queries, max);
+    _mm512_store_ps(shrink, exp2_of(_mm512_sub_ps(old, max)));
+    for (r = 0; r < n; r++) {
+        struct attend_sums *s = attend_sums_at(b, first + r);
+        __m512 less = _mm512_set1_ps(b->max[first + r]);
+        __m512 sum = _mm512_mul_ps(_mm512_load_ps(s->weight), _mm512_set1_ps(shrink[r]));
+
+        UNROLL for (v = 0; v < VECS; v += 2) {
+            __m512 x0 = _mm512_load_ps(score[r] + v * LANES), x1 = _mm512_load_ps(score[r] + (v + 1) * LANES);
+            __m512i w = (__m512i)_mm512_cvtne2ps_pbh(exp2_of(_mm512_sub_ps(x1, less)), exp2_of(_mm512_sub_ps(x0, less)));
+
+            _mm512_store_si512(weight[r] + v * PAIRS, w);
+            sum = dot(sum, w, ones);
+        }
+        _mm512_store_ps(s->weight, sum);
     }
-    _mm512_store_ps(s->weight, sum);
-    return shrink;
 }
 
 /* ---- sums of values: vecs vectors of every query's output from dimension dim on ---- */
 
-INLINE void values(const struct attend_block *b, const struct attend_query *queries, int n, int dim, int vecs,
-                   bool fetch, uint32_t (*weight)[ATTEND_BLOCK / 2], const __m512 *shrink)
+INLINE void values(const struct attend_block *b, int first, int n, int dim, int vecs, bool fetch,
+                   uint32_t (*weight)[ATTEND_BLOCK / 2], const float *shrink)
 {
     __m512 sum[QUERIES_AT_ONCE][VECS];
     float *out[QUERIES_AT_ONCE];
@@ -145,9 +177,9 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
     int page, i, r, v;
 
     UNROLL for (r = 0; r < n; r++) {
-        out[r] = queries[r].sums->out + dim;
+        out[r] = attend_sums_at(b, first + r)->out + dim;
         UNROLL for (v = 0; v < vecs; v++)
-            sum[r][v] = _mm512_mul_ps(_mm512_load_ps(out[r] + v * LANES), shrink[r]);
+            sum[r][v] = _mm512_mul_ps(_mm512_load_ps(out[r] + v * LANES), _mm512_set1_ps(shrink[r]));
     }
     for (page = 0; page < b->pages_n; page++) {
         const char *from = b->part[page] + b->part_bytes + dim * 4, *next = b->next[page] + b->part_bytes + dim * 4;
@@ -158,7 +190,7 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
             UNROLL for (v = 0; v < vecs; v++) {
                 pairs[v] = _mm512_loadu_si512(from + v * LINE);
                 if (fetch)
-                    _mm_prefetch(next + v * LINE, _MM_HINT_T0);
+                    _mm_prefetch(next + v * LINE, _MM_HINT_T1);
             }
             UNROLL for (r = 0; r < n; r++) {
                 __m512i pair = pair_at(&weight[r][page * PAIRS + i]);
@@ -173,51 +205,46 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
             _mm512_store_ps(out[r] + v * LANES, sum[r][v]);
 }
 
-INLINE void block_some(const struct attend_block *b, const struct attend_query *queries, int n, bool fetch)
+INLINE void block_some(const struct attend_block *b, int first, int n, bool fetch)
 {
     _Alignas(64) float score[QUERIES_AT_ONCE][ATTEND_BLOCK];
     _Alignas(64) uint32_t weight[QUERIES_AT_ONCE][ATTEND_BLOCK / 2];
-    __m512 shrink[QUERIES_AT_ONCE];
-    int r, dim, page, i;
+    _Alignas(64) float shrink[LANES];
+    int dim, page;
 
-    if (b->pages_n == VECS) {
-        scores(b, queries, n, 0, VECS, fetch, score);
-    } else {
+    if (b->pages_n == VECS)
+        scores(b, first, n, 0, VECS, fetch, score);
+    else
         for (page = 0; page < b->pages_n; page++)
-            scores(b, queries, n, page, 1, fetch, score);
-        for (r = 0; r < n; r++)
-            for (i = page * PAGE_POSITIONS; i < ATTEND_BLOCK; i += LANES)
-                _mm512_store_ps(&score[r][i], _mm512_setzero_ps());
-    }
-    for (r = 0; r < n; r++)
-        shrink[r] = weights(b, &queries[r], score[r], weight[r]);
+            scores(b, first, n, page, 1, fetch, score);
+    weights(b, first, n, score, weight, shrink);
     for (dim = 0; dim + VECS * LANES <= b->head_dim; dim += VECS * LANES)
-        values(b, queries, n, dim, VECS, fetch, weight, shrink);
+        values(b, first, n, dim, VECS, fetch, weight, shrink);
     for (; dim < b->head_dim; dim += LANES)
-        values(b, queries, n, dim, 1, fetch, weight, shrink);
+        values(b, first, n, dim, 1, fetch, weight, shrink);
 }
 
 /* The heights are compiled one by one: all loops over queries are straight code. */
-static void block_1(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 1, true); }
-static void block_2(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 2, true); }
-static void block_3(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 3, true); }
-static void block_4(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 4, true); }
-static void block_5(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 5, true); }
-static void block_6(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 6, true); }
-static void block_more(const struct attend_block *b, const struct attend_query *q) { block_some(b, q, 6, false); }
+static void block_1(const struct attend_block *b, int first) { block_some(b, first, 1, true); }
+static void block_2(const struct attend_block *b, int first) { block_some(b, first, 2, true); }
+static void block_3(const struct attend_block *b, int first) { block_some(b, first, 3, true); }
+static void block_4(const struct attend_block *b, int first) { block_some(b, first, 4, true); }
+static void block_5(const struct attend_block *b, int first) { block_some(b, first, 5, true); }
+static void block_6(const struct attend_block *b, int first) { block_some(b, first, 6, true); }
+static void block_more(const struct attend_block *b, int first) { block_some(b, first, 6, false); }
 
 static void block_bf16(const struct attend_block *b)
 {
-    static void (*const height[QUERIES_AT_ONCE + 1])(const struct attend_block *, const struct attend_query *) = {
+    static void (*const height[QUERIES_AT_ONCE + 1])(const struct attend_block *, int) = {
         NULL, block_1, block_2, block_3, block_4, block_5, block_6,
     };
     int n = b->queries_n, i = n < QUERIES_AT_ONCE ? n : QUERIES_AT_ONCE;
 
-    height[i](b, b->queries);
+    height[i](b, 0);
     for (; i + QUERIES_AT_ONCE <= n; i += QUERIES_AT_ONCE)
-        block_more(b, b->queries + i);
+        block_more(b, i);
     if (i < n)
-        height[n - i](b, b->queries + i);
+        height[n - i](b, i);
 }
 
 /* out / sum of weights; adding 0 makes every zero +0 (attend.h). */

@@ -82,8 +82,7 @@ INLINE vec softcap_of(vec x, float cap)
 
 /* ---- scores: score[r][position] ---- */
 
-INLINE void scores(const struct attend_block *b, const struct attend_query *queries, int n, bool fp32,
-                   float (*score)[ATTEND_BLOCK])
+INLINE void scores(const struct attend_block *b, int first, int n, bool fp32, float (*score)[ATTEND_BLOCK])
 {
     int page, i, r, v;
 
@@ -101,7 +100,7 @@ INLINE void scores(const struct attend_block *b, const struct attend_query *quer
                 vec k1 = fp32 ? load(k + (PAGE_POSITIONS + v * LANES) * 4) : second_of(pairs);
 
                 for (r = 0; r < n; r++) {
-                    const float *q = (const float *)queries[r].q + i;
+                    const float *q = (const float *)(b->q + (size_t)(first + r) * b->q_bytes) + i;
 
                     sum[r][v] = MADD(k0, all(q[0]), sum[r][v]);
                     sum[r][v] = MADD(k1, all(q[1]), sum[r][v]);
@@ -115,27 +114,27 @@ INLINE void scores(const struct attend_block *b, const struct attend_query *quer
 
 /* ---- softmax of one query's block: scores become weights; returns what earlier sums shrink by ---- */
 
-INLINE float weights(const struct attend_block *b, const struct attend_query *query, float *score)
+INLINE float weights(const struct attend_block *b, int query, float *score)
 {
     int n = b->pages_n * PAGE_POSITIONS, i, j;
-    struct attend_sums *s = query->sums;
-    uint64_t all_seen = n == ATTEND_BLOCK ? UINT64_MAX : (UINT64_C(1) << n) - 1;
-    vec top = all(s->max);
-    float max, shrink;
+    struct attend_sums *s = attend_sums_at(b, query);
+    uint64_t seen = b->seen[query], all_seen = n == ATTEND_BLOCK ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    float old = b->max[query], max, shrink;
+    vec top = all(old);
 
     if (b->softcap > 0)
         for (i = 0; i < n; i += LANES)
             store(score + i, softcap_of(load(score + i), b->softcap));
-    if ((query->seen & all_seen) != all_seen)
+    if ((seen & all_seen) != all_seen)
         for (i = 0; i < n; i++)
-            score[i] = query->seen >> i & 1 ? score[i] : -INFINITY;
+            score[i] = seen >> i & 1 ? score[i] : -INFINITY;
     for (i = 0; i < n; i += LANES)
         top = choose(load(score + i) > top, load(score + i), top);
     max = top[0];
     for (j = 1; j < LANES; j++)
         max = top[j] > max ? top[j] : max;
-    shrink = exp2_of(all(s->max - max))[0];
-    s->max = max;
+    shrink = exp2_of(all(old - max))[0];
+    b->max[query] = max;
     for (j = 0; j < ATTEND_LANES; j += LANES) {
         vec sum = load(s->weight + j) * shrink;
 
@@ -153,8 +152,8 @@ INLINE float weights(const struct attend_block *b, const struct attend_query *qu
 /* ---- sums of values ---- */
 
 /* vecs vectors of every query's output from dimension `dim` on. */
-INLINE void values(const struct attend_block *b, const struct attend_query *queries, int n, bool fp32, int dim, int vecs,
-                   float (*weight)[ATTEND_BLOCK], const float *shrink)
+INLINE void values(const struct attend_block *b, int first, int n, bool fp32, int dim, int vecs, float (*weight)[ATTEND_BLOCK],
+                   const float *shrink)
 {
     vec sum[QUERIES_AT_ONCE][OUT_VECS];
     size_t row = (size_t)b->head_dim * 4;      /* bytes: a pair of positions in bf16, one in fp32 */
@@ -162,7 +161,7 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
 
     for (r = 0; r < n; r++)
         for (v = 0; v < vecs; v++)
-            sum[r][v] = load(queries[r].sums->out + dim + v * LANES) * shrink[r];
+            sum[r][v] = load(attend_sums_at(b, first + r)->out + dim + v * LANES) * shrink[r];
     for (page = 0; page < b->pages_n; page++) {
         const char *p = b->part[page] + b->part_bytes + (size_t)dim * 4;
 
@@ -180,17 +179,17 @@ INLINE void values(const struct attend_block *b, const struct attend_query *quer
     }
     for (r = 0; r < n; r++)
         for (v = 0; v < vecs; v++)
-            store(queries[r].sums->out + dim + v * LANES, sum[r][v]);
+            store(attend_sums_at(b, first + r)->out + dim + v * LANES, sum[r][v]);
 }
 
 /* What is left of head_dim when it is no multiple of LANES, one dimension at a time, in the same order. */
-INLINE void values_rest(const struct attend_block *b, const struct attend_query *query, bool fp32, int dim,
-                        const float *weight, float shrink)
+INLINE void values_rest(const struct attend_block *b, int query, bool fp32, int dim, const float *weight, float shrink)
 {
+    struct attend_sums *s = attend_sums_at(b, query);
     int i, d;
 
     for (d = dim; d < b->head_dim; d++) {
-        float sum = query->sums->out[d] * shrink;
+        float sum = s->out[d] * shrink;
 
         for (i = 0; i < b->pages_n * PAGE_POSITIONS; i++) {
             const char *page = b->part[i / PAGE_POSITIONS] + b->part_bytes;
@@ -206,25 +205,25 @@ INLINE void values_rest(const struct attend_block *b, const struct attend_query 
             }
             sum += weight[i] * v;
         }
-        query->sums->out[d] = sum;
+        s->out[d] = sum;
     }
 }
 
-INLINE void block_some(const struct attend_block *b, const struct attend_query *queries, int n, bool fp32)
+INLINE void block_some(const struct attend_block *b, int first, int n, bool fp32)
 {
     _Alignas(64) float score[QUERIES_AT_ONCE][ATTEND_BLOCK];
     float shrink[QUERIES_AT_ONCE];
     int r, dim;
 
-    scores(b, queries, n, fp32, score);
+    scores(b, first, n, fp32, score);
     for (r = 0; r < n; r++)
-        shrink[r] = weights(b, &queries[r], score[r]);
+        shrink[r] = weights(b, first + r, score[r]);
     for (dim = 0; dim + OUT_VECS * LANES <= b->head_dim; dim += OUT_VECS * LANES)
-        values(b, queries, n, fp32, dim, OUT_VECS, score, shrink);
+        values(b, first, n, fp32, dim, OUT_VECS, score, shrink);
     for (; dim + LANES <= b->head_dim; dim += LANES)
-        values(b, queries, n, fp32, dim, 1, score, shrink);
+        values(b, first, n, fp32, dim, 1, score, shrink);
     for (r = 0; r < n && dim < b->head_dim; r++)
-        values_rest(b, &queries[r], fp32, dim, score[r], shrink[r]);
+        values_rest(b, first + r, fp32, dim, score[r], shrink[r]);
 }
 
 INLINE void block_any(const struct attend_block *b, bool fp32)
@@ -232,9 +231,9 @@ INLINE void block_any(const struct attend_block *b, bool fp32)
     int i = 0;
 
     for (; i + QUERIES_AT_ONCE <= b->queries_n; i += QUERIES_AT_ONCE)
-        block_some(b, b->queries + i, QUERIES_AT_ONCE, fp32);
+        block_some(b, i, QUERIES_AT_ONCE, fp32);
     for (; i < b->queries_n; i++)
-        block_some(b, b->queries + i, 1, fp32);
+        block_some(b, i, 1, fp32);
 }
 
 static void block_fp32(const struct attend_block *b)

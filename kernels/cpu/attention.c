@@ -27,7 +27,7 @@ struct attention {
     const struct kv *kv;
     const struct attention_plan *plan;
     int layer, group, slices_n, items_n;
-    size_t elem_bytes, sums_bytes;             /* of an element of q and out; of one attend_sums */
+    size_t elem_bytes, q_bytes, sums_bytes;    /* of an element of q and out; of a query and its sums in a tile */
     void *out;
     atomic_int next_item;
 };
@@ -42,14 +42,10 @@ struct tile_work {
     int kv_head, head, heads_n;                /* query heads [head, head + heads_n) */
     int rows_n;
     struct tile_row rows[ATTEND_QUERIES];
-    const void *q[ATTEND_QUERIES];             /* [rows][heads] */
-    char *sums, *overlay;
+    char *q, *sums;                            /* [rows][heads] */
+    float max[ATTEND_QUERIES];
+    char *overlay;
 };
-
-static struct attend_sums *sums_at(const struct tile_work *w, int query)
-{
-    return (struct attend_sums *)(w->sums + (size_t)query * w->a->sums_bytes);
-}
 
 /* Bits [first, last] that lie in block b. */
 static uint64_t seen_of(const struct tile_row *r, int b)
@@ -74,43 +70,51 @@ static const char *part_of(const struct tile_work *w, const struct page_view *v,
     return kv_part(w->a->kv, v->pages[page], w->a->layer, w->kv_head);
 }
 
-/* Blocks [first, end) for rows [row, row + rows_n) of the tile, which all see them through v. */
-static void blocks_run(const struct tile_work *w, const struct page_view *v, int row, int rows_n, int first, int end)
+/* Block b for rows [row, row + rows_n) of the tile, which all see some of it through v. */
+static void block_run(struct tile_work *w, const struct page_view *v, int row, int rows_n, int b)
 {
     const struct attention *a = w->a;
-    struct attend_query queries[ATTEND_QUERIES];
+    int pages_n = 0, r, h, i, n = 0;
     struct attend_block block = {
-        .head_dim = a->shape->head_dim, .softcap = (float)(a->shape->softcap * LOG2_E),
-        .part_bytes = a->kv->part_bytes, .queries = queries,
+        .head_dim = a->shape->head_dim, .queries_n = rows_n * w->heads_n,
+        .softcap = (float)(a->shape->softcap * LOG2_E), .part_bytes = a->kv->part_bytes,
+        .q_bytes = a->q_bytes, .q = w->q + (size_t)(row * w->heads_n) * a->q_bytes,
+        .sums_bytes = a->sums_bytes, .sums = w->sums + (size_t)(row * w->heads_n) * a->sums_bytes,
+        .max = w->max + row * w->heads_n,
     };
-    int b, i, r, h;
 
-    for (b = first; b < end; b++) {
-        int last = -1, n = 0, pages_after;
+    for (r = row; r < row + rows_n; r++) {
+        int pages = w->rows[r].last / PAGE_POSITIONS + 1 - b * ATTEND_PAGES;
 
-        for (r = row; r < row + rows_n; r++) {
-            const struct tile_row *t = &w->rows[r];
-
-            if (t->first / ATTEND_BLOCK > b || t->last / ATTEND_BLOCK < b)
-                continue;
-            last = t->last > last ? t->last : last;
-            for (h = 0; h < w->heads_n; h++, n++)
-                queries[n] = (struct attend_query){
-                    w->q[r * w->heads_n + h], sums_at(w, r * w->heads_n + h), seen_of(t, b)
-                };
-        }
-        if (n == 0)
-            continue;
-        pages_after = last / PAGE_POSITIONS + 1 - b * ATTEND_PAGES;
-        block.queries_n = n;
-        block.pages_n = pages_after < ATTEND_PAGES ? pages_after : ATTEND_PAGES;
-        for (i = 0; i < ATTEND_PAGES; i++) {
-            block.part[i] = i < block.pages_n ? part_of(w, v, b * ATTEND_PAGES + i) : NULL;
-            block.next[i] = i + ATTEND_PAGES < pages_after && b + 1 < end ?
-                            part_of(w, v, (b + 1) * ATTEND_PAGES + i) : block.part[0];
-        }
-        a->block(&block);
+        pages_n = pages > pages_n ? pages : pages_n;
+        for (h = 0; h < w->heads_n; h++)
+            block.seen[n++] = seen_of(&w->rows[r], b);
     }
+    block.pages_n = pages_n < ATTEND_PAGES ? pages_n : ATTEND_PAGES;
+    for (i = 0; i < block.pages_n; i++) {
+        block.part[i] = part_of(w, v, b * ATTEND_PAGES + i);
+        block.next[i] = i + ATTEND_PAGES < pages_n ? part_of(w, v, (b + 1) * ATTEND_PAGES + i) : block.part[0];
+    }
+    a->block(&block);
+}
+
+static bool row_sees(const struct tile_row *r, int b)
+{
+    return r->first / ATTEND_BLOCK <= b && b <= r->last / ATTEND_BLOCK;
+}
+
+/* Blocks [first, end) for rows [row, row + rows_n) of the tile. */
+static void blocks_run(struct tile_work *w, const struct page_view *v, int row, int rows_n, int first, int end)
+{
+    int b, r, n;
+
+    for (b = first; b < end; b++)
+        for (r = row; r < row + rows_n; r += n + (n == 0)) {
+            for (n = 0; r + n < row + rows_n && row_sees(&w->rows[r + n], b); n++)
+                ;
+            if (n > 0)
+                block_run(w, v, r, n, b);
+        }
 }
 
 /* ---- draft trees ---- */
@@ -163,26 +167,24 @@ static void tile_rows_list(struct tile_work *w, const struct plan_tile *tile)
     }
 }
 
-static void queries_start(struct tile_work *w, char *widened)
+static void queries_start(struct tile_work *w)
 {
     const struct attention *a = w->a;
     int dim = a->shape->head_dim, r, h, i;
+    char *to = w->q;
 
     for (r = 0; r < w->rows_n; r++)
-        for (h = 0; h < w->heads_n; h++) {
-            int query = r * w->heads_n + h;
-            struct attend_sums *s = sums_at(w, query);
-            const char *q = (const char *)a->q + ((size_t)w->rows[r].row * (size_t)a->shape->heads_n +
-                                                  (size_t)(w->head + h)) * (size_t)dim * a->elem_bytes;
+        for (h = 0; h < w->heads_n; h++, to += a->q_bytes) {
+            size_t head = (size_t)w->rows[r].row * (size_t)a->shape->heads_n + (size_t)(w->head + h);
+            const char *q = (const char *)a->q + head * (size_t)dim * a->elem_bytes;
 
-            memset(s, 0, a->sums_bytes);
-            s->max = ATTEND_MAX_START;
-            w->q[query] = q;
-            if (a->elem_bytes == 4 || !a->loops->widen_q)
-                continue;
-            w->q[query] = widened + (size_t)query * (size_t)dim * 4;
-            for (i = 0; i < dim; i++)
-                ((float *)widened)[query * dim + i] = bf16_float(((const uint16_t *)q)[i]);
+            memset(w->sums + (size_t)(r * w->heads_n + h) * a->sums_bytes, 0, a->sums_bytes);
+            w->max[r * w->heads_n + h] = ATTEND_MAX_START;
+            if (a->q_bytes == (size_t)dim * a->elem_bytes)
+                memcpy(to, q, a->q_bytes);
+            else
+                for (i = 0; i < dim; i++)
+                    ((float *)to)[i] = bf16_float(((const uint16_t *)q)[i]);
         }
 }
 
@@ -195,7 +197,8 @@ static void queries_finish(const struct tile_work *w)
         for (h = 0; h < w->heads_n; h++) {
             size_t head = (size_t)w->rows[r].row * (size_t)a->shape->heads_n + (size_t)(w->head + h);
 
-            a->loops->finish(sums_at(w, r * w->heads_n + h), a->shape->head_dim, a->elem_bytes == 2,
+            a->loops->finish((struct attend_sums *)(w->sums + (size_t)(r * w->heads_n + h) * a->sums_bytes),
+                             a->shape->head_dim, a->elem_bytes == 2,
                              (char *)a->out + head * (size_t)a->shape->head_dim * a->elem_bytes);
         }
 }
@@ -232,7 +235,7 @@ static size_t overlay_bytes(const struct attention *a)
 
 static size_t scratch_bytes(const struct attention *a)
 {
-    return ATTEND_QUERIES * (a->sums_bytes + (size_t)a->shape->head_dim * 4) + overlay_bytes(a);
+    return ATTEND_QUERIES * (a->sums_bytes + a->q_bytes) + overlay_bytes(a);
 }
 
 static void attention_part(void *ctx, int thread_i, int threads_n)
@@ -240,10 +243,10 @@ static void attention_part(void *ctx, int thread_i, int threads_n)
     struct attention *a = ctx;
     char *scratch = cpu_scratch(a->device, thread_i);
     struct tile_work w = { .a = a, .overlay = scratch, .sums = scratch + overlay_bytes(a) };
-    char *widened = w.sums + ATTEND_QUERIES * a->sums_bytes;
     int item;
 
     (void)threads_n;
+    w.q = w.sums + ATTEND_QUERIES * a->sums_bytes;
     while ((item = atomic_fetch_add_explicit(&a->next_item, 1, memory_order_relaxed)) < a->items_n) {
         const struct plan_tile *tile = &a->plan->tiles[item % a->plan->tiles_n];
         int slice = item / a->plan->tiles_n % a->slices_n;
@@ -254,7 +257,7 @@ static void attention_part(void *ctx, int thread_i, int threads_n)
         if (w.heads_n > ATTEND_QUERIES)
             w.heads_n = ATTEND_QUERIES;
         tile_rows_list(&w, tile);
-        queries_start(&w, widened);
+        queries_start(&w);
         tile_run(&w, tile);
         queries_finish(&w);
     }
@@ -299,6 +302,7 @@ status cpu_attention(struct device *d, const void *q, const struct step *s, int 
     a.group = shape->heads_n / shape->kv_heads_n;
     a.slices_n = (a.group + ATTEND_QUERIES - 1) / ATTEND_QUERIES;
     a.sums_bytes = (sizeof(struct attend_sums) + (size_t)shape->head_dim * 4 + 63) / 64 * 64;
+    a.q_bytes = (size_t)shape->head_dim * (c->fp32 || a.loops->widen_q ? 4 : 2);
     a.plan = attention_plan_find(c, s, tile_rows(&a), kv->shape.pages_n);
     a.items_n = a.plan->tiles_n * a.slices_n * shape->kv_heads_n;
     atomic_init(&a.next_item, 0);

@@ -13,6 +13,7 @@
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
+typedef uint16_t hvec __attribute__((vector_size(LANES * 2)));
 
 INLINE vec load(const float *p)
 {
@@ -20,6 +21,11 @@ INLINE vec load(const float *p)
 
     memcpy(&v, p, sizeof v);
     return v;
+}
+
+INLINE void store(float *p, vec v)
+{
+    memcpy(p, &v, sizeof v);
 }
 
 INLINE vec choose(ivec where, vec yes, vec no)
@@ -44,12 +50,17 @@ static float head_norm_scale(const float *x, int n, float eps)
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-INLINE void turn_halves(const float *restrict in, const float *restrict c, const float *restrict s, int half, float scale,
-                        float *restrict out)
+INLINE void turn_halves(const float *in, const float *c, const float *s, int half, float scale, float *out)
 {
-    int i;
+    int i = 0;
 
-    for (i = 0; i < half; i++) {
+    for (; i + LANES <= half; i += LANES) {
+        vec a = load(in + i), b = load(in + i + half), cos = load(c + i), sin = load(s + i);
+
+        store(out + i, (a * cos - b * sin) * scale);
+        store(out + i + half, (b * cos + a * sin) * scale);
+    }
+    for (; i < half; i++) {
         out[i] = (in[i] * c[i] - in[i + half] * s[i]) * scale;
         out[i + half] = (in[i + half] * c[i] + in[i] * s[i]) * scale;
     }
@@ -86,16 +97,22 @@ static void lane_head(const struct lane_head *h, const float *in, float *out)
         out[i] = in[i] * h->scale;
 }
 
-static void lane_narrow(const float *restrict from, int n, uint16_t *restrict to)
+static void lane_narrow(const float *from, int n, uint16_t *to)
 {
-    int i;
+    int i = 0;
 
-    for (i = 0; i < n; i++) {
-        uint32_t u, nan;
+    for (; i + LANES <= n; i += LANES) {
+        uvec u = (uvec)load(from + i);
+        uvec nan = (uvec)((ivec)(u & 0x7fffffffu) > 0x7f800000);
+        hvec h = __builtin_convertvector((((u + 0x7fffu + (u >> 16 & 1u)) & ~nan) | ((u | 0x400000u) & nan)) >> 16, hvec);
+
+        memcpy(to + i, &h, sizeof h);
+    }
+    for (; i < n; i++) {
+        uint32_t u;
 
         memcpy(&u, &from[i], 4);
-        nan = (uint32_t)-((u & 0x7fffffffu) > 0x7f800000u);
-        to[i] = (uint16_t)((((u + 0x7fffu + (u >> 16 & 1u)) & ~nan) | ((u | 0x400000u) & nan)) >> 16);
+        to[i] = (uint16_t)(((u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x7fffu + (u >> 16 & 1u)) >> 16);
     }
 }
 

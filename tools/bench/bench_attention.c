@@ -286,9 +286,11 @@ status bench_attention_run(struct device *d, const struct bench_attention *o, FI
         top.dot_flops = now.dot_flops > top.dot_flops ? now.dot_flops : top.dot_flops;
         top.read_bytes_s = now.read_bytes_s > top.read_bytes_s ? now.read_bytes_s : top.read_bytes_s;
         for (i = 0; i < CASES; i++)
-            TRY(case_time(b, &cases[i], o->seconds / ROUNDS, &best[i]));
+            if (strstr(cases[i].name, o->cases) != NULL)
+                TRY(case_time(b, &cases[i], o->seconds / ROUNDS, &best[i]));
         for (i = 0; i < SAMPLE_CASES; i++)
-            TRY(sample_time(b, &sample_cases[i], o->seconds / ROUNDS, &sample_best[i]));
+            if (strstr(sample_cases[i].name, o->cases) != NULL)
+                TRY(sample_time(b, &sample_cases[i], o->seconds / ROUNDS, &sample_best[i]));
     }
     fprintf(out, o->json ? "{\"device\": \"%s\", \"isa\": \"%s\", \"dot_gflops\": %.1f, \"read_gb_s\": %.2f}\n"
                          : "%s, %s: dot-product peak %.1f GFLOP/s, read loop %.2f GB/s\n",
@@ -297,11 +299,14 @@ status bench_attention_run(struct device *d, const struct bench_attention *o, FI
         fprintf(out, "%-30s %10s %9s %8s %9s %8s %10s\n", "attention, all layers", "us", "GFLOP/s", "of peak", "GB/s",
                 "of read", "rope us");
     for (i = 0; i < CASES; i++) {
+        if (strstr(cases[i].name, o->cases) == NULL)
+            continue;
         step_make(b, &cases[i]);
         case_print(out, b, o->json, &cases[i], &best[i], &top);
     }
     for (i = 0; i < SAMPLE_CASES; i++)
-        sample_print(out, b, o->json, &sample_cases[i], sample_best[i], &top);
+        if (strstr(sample_cases[i].name, o->cases) != NULL)
+            sample_print(out, b, o->json, &sample_cases[i], sample_best[i], &top);
 out:
     bench_close(b);
     free(best);

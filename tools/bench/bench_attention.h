@@ -7,6 +7,7 @@
 
 struct bench_attention {
     struct bench_decoder decoder;
+    const char *cases;                 /* those whose names hold this text; "": all */
     double seconds;                    /* for each case */
     bool json;                         /* one object a line instead of a table */
 };

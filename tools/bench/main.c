@@ -1,4 +1,4 @@
-/* bench_kernels [--json] [--attention] [--cpu-time] [--set name=value] [rows ...]: until `nightshift bench kernels` takes it over.
+/* bench_kernels [--json] [--attention cases] [--cpu-time] [--set name=value] [rows ...]: until `nightshift bench kernels` takes it over.
  * --cpu-time, with threads=1: counts the thread's own time, for a machine that others use, too. */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,6 @@ int main(int argc, char **argv)
     struct bench_kernels b = { .decoder = bench_smollm2_135m, .rows = rows, .rows_n = 12, .wanted_max = 96,
                                .seconds = 1.5 };
     struct bench_attention a = { .decoder = bench_smollm2_135m, .seconds = 1.5 };
-    bool attention = false;
     struct config cfg;
     struct error err = { "" };
     struct device *d = NULL;
@@ -33,8 +32,8 @@ int main(int argc, char **argv)
             b.json = a.json = true;
         } else if (strcmp(argv[i], "--cpu-time") == 0) {
             clock_use(&cpu_clock);
-        } else if (strcmp(argv[i], "--attention") == 0) {
-            attention = true;
+        } else if (strcmp(argv[i], "--attention") == 0 && i + 1 < argc) {
+            a.cases = argv[++i];
         } else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc) {
             if (config_set_pair(&cfg, argv[++i], &err) != ST_OK)
                 goto usage;
@@ -42,13 +41,13 @@ int main(int argc, char **argv)
             rows[given_n++] = atoi(argv[i]);
             b.rows_n = given_n;
         } else {
-            error_set(&err, ST_REJECT, "usage: bench_kernels [--json] [--attention] [--cpu-time] [--set name=value] [rows ...]");
+            error_set(&err, ST_REJECT, "usage: bench_kernels [--json] [--attention cases] [--cpu-time] [--set name=value] [rows ...]");
             goto usage;
         }
     }
     st = device_open(&cfg, &d, &err);
     if (st == ST_OK)
-        st = attention ? bench_attention_run(d, &a, stdout, &err) : bench_kernels_run(d, &b, stdout, &err);
+        st = a.cases != NULL ? bench_attention_run(d, &a, stdout, &err) : bench_kernels_run(d, &b, stdout, &err);
     device_close(d);
     if (st == ST_OK)
         return 0;
