@@ -121,7 +121,7 @@ def answers(path, errors=None):
                 row = json.loads(line)
                 offset = int(row["id"].rsplit("_", 1)[1])
                 assert offset not in out, "two answers for line %d" % (offset + 1)
-                out[offset] = CACHED.sub('"cached_tokens": -', line)
+                out[offset] = CACHED.sub('"cached_tokens":0', line)
     return out
 
 
