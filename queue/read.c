@@ -83,6 +83,7 @@ static const struct queue_ops read_ops = { read_poll, read_ended, read_record_gi
 status read_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err)
 {
     struct read_queue *r;
+    struct hash128 unused;
     status st;
 
     if (job->input == NULL)
@@ -91,7 +92,7 @@ status read_queue_open(const struct config *cfg, const struct queue_job *job, st
     r->queue.ops = &read_ops;
     r->input.fd = -1;
     TRY(input_open(&r->input, job->input, cfg->line_mb_max << 20, err));
-    TRY(input_scan(&r->input, -1, NULL, err));
+    TRY(input_scan(&r->input, -1, &unused, err));
     r->queue.state.records_n = r->input.facts.records_n;
     r->queue.state.input_bytes = r->input.facts.bytes;
     *out = &r->queue;
