@@ -246,6 +246,8 @@ static void custom_id_is_found(void **state)
         { "{\"custom_id\": \"a\", \"custom_id\": \"b\"}", NULL },
         { "{\"custom_id\": {\"a\": 1}}", NULL },
         { "{\"custom_id\": null}", NULL },
+        { "{\"x\": \"\\ud800\", \"custom_id\": \"a\\ud800\"}", NULL },
+        { "{\"custom_id\": 1e999}", NULL },
     };
     (void)state;
 

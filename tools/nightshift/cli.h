@@ -47,5 +47,7 @@ int cmd_model(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_validate(int argc, char **argv);
 
 #endif

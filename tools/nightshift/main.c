@@ -16,6 +16,11 @@ const struct command commands[] = {
       "      --model-name NAME what answers call the model where a line does not\n"
       "      --quiet           no progress, no summary\n"
       "example: nightshift run prompts.jsonl -o answers.jsonl -e errors.jsonl -m model.gguf\n" },
+    { "validate", "every line's verdict without a model run", cmd_validate,
+      "usage: nightshift validate IN.jsonl -m MODEL.gguf [--show N]\n"
+      "Reads, renders and counts every line as run does, and prints the first N (20) that would fail.\n"
+      "With --json: one object a failing line, then the summary. Exit code 0: all lines are valid; 1: some are not.\n"
+      "example: nightshift validate prompts.jsonl -m models/smollm2-135m-instruct-q4_1.gguf\n" },
     { "plan", "tokens, what shared prefixes save, how long it takes", cmd_plan,
       "usage: nightshift plan IN.jsonl -m MODEL.gguf [--sample N]\n"
       "Reads every line, and answers N of them (48) to learn how long answers are and what rows cost here.\n"
@@ -24,6 +29,10 @@ const struct command commands[] = {
       "usage: nightshift status OUT.jsonl\n"
       "Reads the job's files; it may be running.\n"
       "example: nightshift status answers.jsonl --json\n" },
+    { "tokenize", "a text or a line's prompt as token ids", cmd_tokenize,
+      "usage: nightshift tokenize -m MODEL.gguf TEXT | -f FILE | --chat IN.jsonl [--line N]\n"
+      "A text (- : stdin) is plain, whatever it spells. --chat renders the prompt of line N (1) as run does.\n"
+      "example: nightshift tokenize -m models/smollm2-135m-instruct-q4_1.gguf 'Hello <|im_end|>'\n" },
     { "model", "what the loader and the tokenizer see in a model file", cmd_model,
       "usage: nightshift model MODEL.gguf\n"
       "example: nightshift model models/smollm2-135m-instruct-q4_1.gguf --set kv_memory_mb=8192\n" },

@@ -13,14 +13,14 @@ struct cursor {
     const char *text;
     size_t n, i;
     struct json_scan *out;
-    bool soft;                     /* a fault was noted that leaves the grammar sound: the first one stays */
+    size_t soft_n;                 /* faults that leave the grammar sound: the first one is told */
     bool in_object[JSON_DEPTH_MAX + 1];
     int depth;
 };
 
 static bool fault(struct cursor *c, enum json_fault f, size_t at, const char *why)
 {
-    if (!c->soft || f == JSON_SYNTAX || f == JSON_CUT) {
+    if (c->soft_n == 0 || f == JSON_SYNTAX || f == JSON_CUT) {
         c->out->fault = f;
         c->out->at = at;
         c->out->why = why;
@@ -32,7 +32,7 @@ static bool fault(struct cursor *c, enum json_fault f, size_t at, const char *wh
 static void soft_fault(struct cursor *c, enum json_fault f, size_t at)
 {
     (void)fault(c, f, at, "");
-    c->soft = true;
+    c->soft_n++;
 }
 
 static bool cut_or(struct cursor *c, const char *why)
@@ -262,12 +262,13 @@ static bool text_scan(struct cursor *c)
 
     while (more) {
         bool is_id = false, empty = true;
-        size_t at;
+        size_t at, soft_n;
 
         if (c->depth > 0 && c->in_object[c->depth] && !key_scan(c, &is_id))
             return false;
         space_skip(c);
         at = c->i;
+        soft_n = c->soft_n;
         if (at < c->n && (c->text[at] == '{' || c->text[at] == '[')) {
             if (!enter(c, &empty))
                 return false;
@@ -280,7 +281,7 @@ static bool text_scan(struct cursor *c)
             bool echoed = c->text[at] == '"' || c->text[at] == '-' || (c->text[at] >= '0' && c->text[at] <= '9');
 
             ids_n++;
-            c->out->custom_id = echoed && ids_n == 1 ? c->text + at : NULL;
+            c->out->custom_id = echoed && ids_n == 1 && c->soft_n == soft_n ? c->text + at : NULL;
             c->out->custom_id_n = c->i - at;
         }
         if (!leave(c, &more))
