@@ -107,16 +107,20 @@ static void check_plain(int pre, const char *text, size_t n, const struct tokens
     struct text_span span;
     struct tokens again;
     struct buf back = BUF_EMPTY, twice = BUF_EMPTY;
+    bool added = false;
 
-    for (size_t i = 0; i < whole->n; i++)
+    for (size_t i = 0; i < whole->n; i++) {
         ASSERT(!tokenizer_is_control(tokenizers[pre], whole->ids[i]));
+        added |= whole->ids[i] > start_token;
+    }
     detok_all(pre, whole, NULL, &back);
     if (pre != QWEN2 || text_low(text, n))
         ASSERT(back.n == n && (n == 0 || memcmp(back.data, text, n) == 0));
     span = (struct text_span){ back.data, back.n, TEXT_PLAIN };
     again = encode(pre, &span, 1);
-    detok_all(pre, &again, NULL, &twice);      /* normalising twice is normalising once */
-    ASSERT(twice.n == back.n && (twice.n == 0 || memcmp(twice.data, back.data, twice.n) == 0));
+    detok_all(pre, &again, NULL, &twice);
+    /* Normalising twice is normalising once; but what stands beside an added token is normalised without it. */
+    ASSERT((pre == QWEN2 && added) || (twice.n == back.n && (twice.n == 0 || memcmp(twice.data, back.data, twice.n) == 0)));
     free(again.ids);
     buf_fini(&back);
     buf_fini(&twice);

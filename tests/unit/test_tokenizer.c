@@ -466,9 +466,11 @@ static void test_nfc(void **state)
     struct small_vocab v;
     struct tokenizer *t;
     struct encoder *e;
+    int32_t added;
 
     (void)state;
     small_vocab_init(&v);
+    added = small_vocab_add_text(&v, "\xc3\xa9\xc3\xa9", TOKEN_USER_DEFINED);
     t = small_vocab_open(&v, "qwen2");
     e = encoder_open(t);
     assert_nfc(e, "xe\xcc\x81y", "x\xc3\xa9y");
@@ -480,6 +482,9 @@ static void test_nfc(void **state)
     /* Younger than the reference's data, so it stays, and stands between the letter and the accent. */
     assert_nfc(e, "a\xe0\xa2\x98\xcc\x81", "a\xe0\xa2\x98\xcc\x81");
     assert_nfc(e, "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0", "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0");
+    /* Added tokens are cut out of the text as it is; what is left is normalised piece by piece. */
+    assert_text_tokens(e, "e\xcc\x81\xc3\xa9\xc3\xa9\xcc\xa3x", IDS(0xc3, 0xa9, added, 0xcc, 0xa3, 'x'));
+    assert_text_tokens(e, "e\xcc\x81" "e\xcc\x81", IDS(0xc3, 0xa9, 0xc3, 0xa9));
     encoder_close(e);
     tokenizer_close(t);
     small_vocab_fini(&v);
