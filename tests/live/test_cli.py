@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The program as a person meets it: exit codes, refusals, signals, a full disk, a growing input, failures in their own file.
+
+usage: test_cli.py
+"""
+import json
+import os
+import signal
+import subprocess
+import time
+
+import job
+
+
+def call(*args, **kw):
+    p = subprocess.run([job.BIN, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **kw)
+    return p.returncode, p.stdout.decode(), p.stderr.decode()
+
+
+def refused(code, needle, *args):
+    got, _, err = call(*args)
+    assert got == code and needle in err, (args, got, err)
+
+
+def usage_is_explained(model, source, folder):
+    out = os.path.join(folder, "usage.jsonl")
+    refused(1, "COMMAND")
+    refused(1, "no command is called", "runn")
+    refused(1, "-m MODEL", "run", source, "-o", out)
+    refused(1, "threads=0x", "run", source, "-o", out, "-m", model, "--set", "threads=0x")
+    refused(1, "no setting is called", "run", source, "-o", out, "-m", model, "--set", "thread=1")
+    refused(1, "input or any", "run", source, "-o", out, "-m", model, "--order", "output")
+    refused(2, "missing.gguf", "run", source, "-o", out, "-m", os.path.join(folder, "missing.gguf"))
+    refused(2, source, "run", source, "-o", out, "-m", source)               # not a GGUF
+    refused(2, "missing.jsonl", "run", os.path.join(folder, "missing.jsonl"), "-o", out, "-m", model)
+    refused(2, "cpu", "run", source, "-o", out, "-m", model, "--set", "device=abacus")
+    for command in ("run", "validate", "plan", "status", "tokenize", "model", "bench", "config"):
+        code, text, _ = call(command, "--help")
+        assert code == 0 and "usage: nightshift " + command in text and "example:" in text, command
+    assert not os.path.exists(out), "a refused run left an output"
+
+
+def failures_have_a_place(model, folder):
+    source, out, bad = (os.path.join(folder, name) for name in ("mixed.jsonl", "mixed.out", "mixed.bad"))
+    rows = job.lines(5, 1)
+    with open(source, "wb") as f:
+        f.write(b"\xef\xbb\xbf" + json.dumps(rows[0]).encode() + b"\r\n\r\n")
+        f.write(b"not json\n" + b'{"custom_id": "x", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [], "stream": true}}\n')
+        f.write(b'{"custom_id": "\xff"}\n' + json.dumps(rows[1]).encode())
+    report = job.done(source, out, model, args=["-e", bad])
+    assert (report["done"], report["failed"]) == (2, 3), report
+    assert sorted(job.answers(out)) == [0, 5] and sorted(job.answers(bad)) == [2, 3, 4]
+    got = {o: json.loads(line) for o, line in job.answers(bad).items()}
+    assert got[2]["custom_id"] is None and "line 3" in got[2]["error"]["message"]
+    assert got[3]["custom_id"] == "x" and got[3]["response"]["status_code"] == 400
+    refused(2, "-e", "run", source, "-o", out, "-m", model)                   # without its errors file the job is another
+
+
+def signals_stop_and_it_goes_on(model, folder):
+    source, out, plain = (os.path.join(folder, name) for name in ("signals.jsonl", "signals.out", "signals.plain"))
+    job.write(source, job.lines(4000, 3, max_tokens=(50, 200)))
+    job.done(source, plain, model)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        p = subprocess.Popen(job.command(source, out, model), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        while not os.path.exists(out) or os.path.getsize(out) == 0:
+            assert p.poll() is None, "over before the signal"
+            time.sleep(0.005)
+        refused(2, str(p.pid), "run", source, "-o", out, "-m", model)         # one run at a time; names who holds it
+        assert '"running": true' in call("status", out, "--json")[1]
+        p.send_signal(number)
+        report = json.loads(p.communicate(timeout=60)[0])
+        assert p.returncode == 75 and report["exit_code"] == 75, report
+        assert '"running": false' in call("status", out, "--json")[1]
+        if number == signal.SIGINT and report["done"] < 4000:
+            refused(2, "max_tokens_default", "run", source, "-o", out, "-m", model, "--set", "max_tokens_default=7")
+    job.done(source, out, model)
+    job.same(job.audit(source, out), job.audit(source, plain), "after two signals")
+    code, text, _ = call("run", source, "-o", out, "-m", model, "--json")
+    assert code == 0 and json.loads(text)["done"] == 0, "a finished job was done again"
+
+
+def a_grown_input_goes_on(model, folder):
+    source, out = os.path.join(folder, "grown.jsonl"), os.path.join(folder, "grown.out")
+    rows = job.lines(30, 4)
+    job.write(source, rows[:20])
+    job.done(source, out, model)
+    before = job.answers(out)
+    with open(source, "a") as f:
+        f.writelines(json.dumps(row) + "\n" for row in rows[20:])
+    assert job.done(source, out, model)["done"] == 10
+    job.same(job.audit(source, out), before, "lines that had their answer")
+    job.write(source, rows[1:])
+    refused(2, "shorter than when", "run", source, "-o", out, "-m", model)
+    job.done(source, out, model, args=["--overwrite"])
+    job.audit(source, out)
+
+
+def a_full_disk_stops_it(model, folder):
+    disk = os.path.join(folder, "disk")
+    os.mkdir(disk)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", disk], stderr=subprocess.DEVNULL).returncode != 0:
+        print("skipped: a small file system cannot be mounted here")
+        return
+    try:
+        source, out = os.path.join(folder, "full.jsonl"), os.path.join(disk, "out.jsonl")
+        job.write(source, job.lines(400, 5))
+        code, report = job.run(source, out, model)
+        assert code == 75 and "space" in report["message"], report
+        subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True)
+        job.done(source, out, model)
+        job.audit(source, out)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def main():
+    with job.folder() as folder:
+        model = job.tiny_model(folder)
+        source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
+        usage_is_explained(model, source, folder)
+        for test in (failures_have_a_place, signals_stop_and_it_goes_on, a_grown_input_goes_on, a_full_disk_stops_it):
+            test(model, folder)
+            job.say(test.__name__.replace("_", " "))
+    job.say("ok")
+
+
+if __name__ == "__main__":
+    main()
