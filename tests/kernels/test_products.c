@@ -372,11 +372,12 @@ static void test_logits(void **state)
     on_each(logits_each);
 }
 
-/* Extreme gates: no NaN out of finite numbers, and a NaN row poisons itself alone. */
+/* Gates far beyond where exp ends: the limits of the activation, not NaN or the garbage of an exponent that wrapped; and
+ * a NaN row poisons itself alone. */
 static void extremes_each(struct device *d, bool fp32, int threads)
 {
-    enum { FF = 16, K = 2, ROWS = 4 };
-    static const float x[ROWS] = { 1e4f, -1e4f, NAN, 0.0f };
+    enum { FF = 16, K = 2, ROWS = 7 };
+    static const float x[ROWS] = { 1e4f, -1e4f, NAN, 0.0f, 90.0f, -90.0f, 1e9f };
     struct matrix *m = gated_make(d, 51, FF, K);
     char *in = device_buffer_take(d, ROWS * device_act_bytes(d, ACT_NORMED, K));
     char *out = device_buffer_take(d, ROWS * device_act_bytes(d, ACT_GATED, FF));
@@ -393,8 +394,20 @@ static void extremes_each(struct device *d, bool fp32, int threads)
         assert_int_equal(kernel_linear_gated(d, m, (enum gate_act)act, in, ROWS, out), ST_OK);
         for (i = 0; i < ROWS * FF; i++) {
             float y = fp32 ? ((float *)out)[i] : bf16_float(((uint16_t *)out)[i]);
+            double gate = 0, up = 0, want;
+            int k;
 
-            assert_true(i / FF == 2 ? isnan(y) : isfinite(y));
+            for (k = 0; k < K; k++) {
+                double v = fp32 ? x[i / FF] : bf16_float(bf16_of(x[i / FF]));
+
+                gate += v * weight(fp32, 51, (uint64_t)(i % FF * K + k));
+                up += v * weight(fp32, 52, (uint64_t)(i % FF * K + k));
+            }
+            want = act_of((enum gate_act)act, gate) * up;
+            if (i / FF == 2)
+                assert_true(isnan(y));
+            else
+                assert_true(fabs(y - want) <= fabs(want) * 0.01 + 1e-20);
         }
     }
     device_buffer_give(d, out);
@@ -541,9 +554,32 @@ static void norm_dim(struct device *d, bool fp32, int dim)
     device_buffer_give(d, x);
 }
 
+/* A NaN whose payload would round up into a number stays a NaN, and stays in its row. */
+static void norm_nan(struct device *d, bool fp32)
+{
+    enum { DIM = 64 };
+    float *x = device_buffer_take(d, 2 * DIM * sizeof *x), *w = device_buffer_take(d, DIM * sizeof *w);
+    char *out = device_buffer_take(d, 2 * device_act_bytes(d, ACT_NORMED, DIM));
+    int i;
+
+    for (i = 0; i < DIM; i++)
+        x[i] = x[DIM + i] = w[i] = 1.0f;
+    memset(&x[5], 0xff, sizeof *x);
+    assert_int_equal(kernel_rmsnorm(d, x, w, 1e-5f, NULL, 2, DIM, out), ST_OK);
+    for (i = 0; i < 2 * DIM; i++) {
+        float y = fp32 ? ((float *)out)[i] : bf16_float(((uint16_t *)out)[i]);
+
+        assert_true(i < DIM ? isnan(y) : fabsf(y - 1.0f) < 0.01f);
+    }
+    device_buffer_give(d, out);
+    device_buffer_give(d, w);
+    device_buffer_give(d, x);
+}
+
 static void norm_each(struct device *d, bool fp32, int threads)
 {
     (void)threads;
+    norm_nan(d, fp32);
     norm_dim(d, fp32, 2);
     norm_dim(d, fp32, 48);
     norm_dim(d, fp32, 70);
