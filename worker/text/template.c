@@ -61,18 +61,10 @@ const struct value *run_fail(struct run *r, const char *fmt, ...)
     return NULL;
 }
 
-bool run_charge(struct run *r, int64_t steps)
+bool run_exhausted(struct run *r)
 {
-    r->steps -= steps;
-    if (r->steps < 0) {
-        run_fail(r, "the template takes more steps than it may");
-        return false;
-    }
-    if (r->arena->taken_bytes > r->taken_max) {
-        run_fail(r, "the template takes more memory than it may");
-        return false;
-    }
-    return true;
+    run_fail(r, r->steps < 0 ? "the template takes more steps than it may" : "the template takes more memory than it may");
+    return false;
 }
 
 bool run_room(struct run *r, size_t bytes)
@@ -82,6 +74,28 @@ bool run_room(struct run *r, size_t bytes)
         return false;
     }
     return true;
+}
+
+bool run_search(struct run *r, size_t n, size_t m)
+{
+    return run_charge(r, (int64_t)(n >> 9) * (m > 256 ? 1 : 1 + (int64_t)(m / 32)));
+}
+
+bool run_key(struct run *r, const struct value *v)
+{
+    if (!value_key(r->arena, v)) {
+        run_fail(r, "unhashable type: '%s'", type_name(v));
+        return false;
+    }
+    return v->kind != VALUE_TEXT || v->u.text.bytes < 64 || run_charge(r, (int64_t)(v->u.text.bytes >> 6));
+}
+
+bool run_fits(struct run *r, size_t bytes, size_t more)
+{
+    if (bytes <= r->text_max && more <= r->text_max - bytes)
+        return true;
+    run_fail(r, "the template makes a text of more than %zu bytes", r->text_max);
+    return false;
 }
 
 void run_build(struct run *r, struct text_build *b)

@@ -235,20 +235,22 @@ static int64_t slice_adjust(int64_t n, int64_t *start, int64_t *stop, int64_t st
 static const struct value *slice_text(struct run *r, const struct value *v, int64_t start, int64_t step, int64_t n)
 {
     struct text_build b;
-    size_t span_i = 0;
+    size_t span_i = 0, bytes;
+    const char *text;
 
-    if (!run_charge(r, (int64_t)(v->u.text.bytes >> 9)))
+    if ((text = run_flat(r, v, &bytes)) == NULL)
         return NULL;
-    text_flat(r->arena, v);
     if (step == 1)
         return text_slice(r->arena, v, text_offset(v, start), text_offset(v, start + n));
     run_build(r, &b);
     for (int64_t i = 0; i < n; i++) {
-        size_t at = text_offset(v, start + i * step), end = text_offset(v, start + i * step + 1);
+        size_t at = text_offset(v, start + i * step), end = at + 1;
 
         /* Finding a character of a text that is not ASCII walks from its nearer end. */
         if (!run_charge(r, 1 + (text_chars(v) == (int64_t)v->u.text.bytes ? 0 : (int64_t)(v->u.text.bytes >> 9))))
             return NULL;
+        while (end < v->u.text.bytes && ((unsigned char)text[end] & 0xc0) == 0x80)
+            end++;
         text_build_part(&b, v, at, end, &span_i);
     }
     return run_build_end(r, &b);

@@ -281,14 +281,34 @@ static enum text_case style_case(enum case_style style, uint32_t code, bool firs
     return CASE_LOWER;
 }
 
+/* The stretch of ASCII at `at` in a case that asks for no more than the character itself: all lower or all upper.
+ * Returns where it ends. */
+static size_t ascii_case(struct text_build *b, const struct value *v, size_t n, size_t at, enum case_style style,
+                         size_t *span_i)
+{
+    const char *text = v->u.text.spans[0].text;
+    char first = style == STYLE_LOWER ? 'A' : 'a', bytes[256];
+
+    while (at < n && (unsigned char)text[at] < 0x80 && !b->over) {
+        enum text_trust trust = text_trust_at(v, at, span_i);
+        const struct text_span *s = &v->u.text.spans[*span_i];
+        size_t end = (size_t)(s->text + s->n - text), i = 0;
+
+        for (; at < end && i < sizeof bytes && (unsigned char)text[at] < 0x80; at++, i++)
+            bytes[i] = (char)(text[at] ^ ((unsigned char)(text[at] - first) < 26 ? 0x20 : 0));
+        text_build_copy(b, bytes, i, trust);
+    }
+    return at;
+}
+
 const struct value *text_case(struct run *r, const struct value *v, enum case_style style)
 {
     size_t n, at = 0, span_i = 0;
     const char *text = run_flat(r, v, &n);
+    bool inside = false, simple = style == STYLE_LOWER || style == STYLE_UPPER;
     struct text_build b;
-    bool inside = false;
 
-    if (text == NULL || !run_charge(r, (int64_t)(n >> 5)))
+    if (text == NULL || !run_charge(r, (int64_t)(n >> (simple ? 6 : 2))))
         return NULL;
     run_build(r, &b);
     while (at < n && !b.over) {
@@ -298,13 +318,20 @@ const struct value *text_case(struct run *r, const struct value *v, enum case_st
         char bytes[12];
         size_t bytes_n = 0;
 
+        if (simple && code < 0x80) {
+            at = ascii_case(&b, v, n, at, style, &span_i);
+            continue;
+        }
+        if (simple && !run_charge(r, 1))
+            return NULL;
         to_n = char_case(code, c, to);
         if (code == 0x3a3 && c == CASE_LOWER && sigma_is_final(text, n, at))
             to[0] = 0x3c2;
         for (int i = 0; i < to_n; i++)
             bytes_n += (size_t)utf8_put(bytes + bytes_n, to[i]);
         text_build_copy(&b, bytes, bytes_n, text_trust_at(v, at, &span_i));
-        inside = style == STYLE_WORDS ? !word_break(code) : char_is(code, CHAR_CASED);
+        if (!simple)
+            inside = style == STYLE_WORDS ? !word_break(code) : char_is(code, CHAR_CASED);
         at += (size_t)used;
     }
     return run_build_end(r, &b);

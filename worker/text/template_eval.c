@@ -24,10 +24,8 @@ static const struct value *eval_dict(struct run *r, const struct node *n)
     for (const struct node *item = n->a; item != NULL; item = item->next->next) {
         const struct value *key = eval(r, item), *value = key == NULL ? NULL : eval(r, item->next);
 
-        if (value == NULL)
+        if (value == NULL || !run_key(r, key))
             return NULL;
-        if (!value_key(r->arena, key))
-            return run_fail(r, "unhashable type: '%s'", type_name(key));
         dict_set(r->arena, &v->u.dict, key, value);
     }
     return v;
@@ -59,8 +57,8 @@ static const struct value *eval_concat(struct run *r, const struct node *n)
 
         if (text == NULL)
             return NULL;
-        if (text->u.text.bytes > r->text_max - v->u.text.bytes)
-            return run_fail(r, "the template makes a text of more than %zu bytes", r->text_max);
+        if (!run_fits(r, v->u.text.bytes, text->u.text.bytes))
+            return NULL;
         v = text_join2(r->arena, v, text);
     }
     return v;
@@ -111,13 +109,21 @@ static const struct value *eval_item(struct run *r, const struct node *n)
 
 static const struct value *eval_attr(struct run *r, const struct node *n)
 {
-    const struct value *object = eval(r, n->a);
+    const struct value *object = eval(r, n->a), *v;
 
     r->line = n->line;
-    return object == NULL ? NULL : get_attr(r, object, n->u.attr);
+    if (object == NULL)
+        return NULL;
+    if (object->kind != VALUE_DICT || n->op)
+        return get_attr(r, object, n->u.attr);
+    v = dict_get_text(&object->u.dict, n->u.attr->u.text.one.text, n->u.attr->u.text.bytes);
+    return v != NULL ? v : undefined_of(r, object, n->u.attr);
 }
 
-static const struct value *eval_call(struct run *r, const struct node *n)
+/* Not inlined, so that the room for arguments is on the stack only while a call is evaluated: eval recurses. */
+#define OWN_FRAME __attribute__((noinline))
+
+OWN_FRAME static const struct value *eval_call(struct run *r, const struct node *n)
 {
     const struct value *f = eval(r, n->a);
     struct args args;
@@ -128,7 +134,7 @@ static const struct value *eval_call(struct run *r, const struct node *n)
     return value_call(r, f, &args);
 }
 
-static const struct value *eval_builtin(struct run *r, const struct node *n)
+OWN_FRAME static const struct value *eval_builtin(struct run *r, const struct node *n)
 {
     const struct call_spec *c = n->u.call;
     const struct value *self;

@@ -55,10 +55,12 @@ static bool dict_fill(struct run *r, struct dict *d, const struct args *args)
 
             if (pair == NULL)
                 return false;
-            if (pair->u.list.n != 2 || !value_key(r->arena, pair->u.list.items[0])) {
-                run_fail(r, "dict takes pairs of a hashable key and a value");
+            if (pair->u.list.n != 2) {
+                run_fail(r, "dict takes pairs of a key and a value");
                 return false;
             }
+            if (!run_key(r, pair->u.list.items[0]))
+                return false;
             dict_set(r->arena, d, pair->u.list.items[0], pair->u.list.items[1]);
         }
     }

@@ -24,6 +24,7 @@ enum {
     NODE_DEPTH_MAX = 500,           /* height of a template's tree: a + b + c + d is 4 */
     RUN_DEPTH_MAX = 1200,           /* nodes being evaluated at once, macros included */
     ARGS_MAX = 64,                  /* arguments of one call */
+    NAME_BYTES_MAX = 1000,
     RANGE_MAX = 100000              /* as jinja2's sandbox */
 };
 
@@ -62,7 +63,7 @@ struct node {
     union {
         const struct value *value;              /* CONST; DATA: a text */
         struct { struct name *name; uint32_t hops, slot; } var;     /* NAME, NSREF (attribute: a, a CONST) */
-        const struct value *attr;               /* ATTR */
+        const struct value *attr;               /* ATTR; op: dict_attribute of it */
         struct call_spec *call;                 /* CALL, FILTER, TEST */
         struct for_spec *loop;                  /* FOR */
         struct macro_spec *macro;               /* MACRO, CALL_BLOCK */
@@ -256,9 +257,20 @@ struct run {
 };
 
 const struct value *run_fail(struct run *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
+bool run_exhausted(struct run *r);                  /* says which bound it was; returns false */
 /* Takes steps; false: there are none left, or the arena is used up (and run_fail has been called). */
-bool run_charge(struct run *r, int64_t steps);
+static inline bool run_charge(struct run *r, int64_t steps)
+{
+    r->steps -= steps;
+    return r->steps >= 0 && r->arena->taken_bytes <= r->taken_max ? true : run_exhausted(r);
+}
 bool run_room(struct run *r, size_t bytes);         /* before taking much at once */
+/* Before looking for m bytes in n: the C library's search takes up to m times n/32 where m is small. */
+bool run_search(struct run *r, size_t n, size_t m);
+/* Makes v ready to be a key, charged; false: failed, it cannot be one. */
+bool run_key(struct run *r, const struct value *v);
+/* false: failed, a text of so many bytes together would be too long. */
+bool run_fits(struct run *r, size_t bytes, size_t more);
 void run_build(struct run *r, struct text_build *b);
 const struct value *run_build_end(struct run *r, struct text_build *b);
 
@@ -306,6 +318,9 @@ const struct builtin *test_find(const char *name, size_t n);
 const struct builtin *function_find(const char *name, size_t n);
 const struct builtin *method_find(const struct value *self, const char *name, size_t n);
 bool method_refused(const struct value *self, const char *name, size_t n);     /* it would modify self */
+/* Whether an attribute of this name of a dict could be anything but the member of the name. Known when the template is
+ * parsed: most attributes in a template are members, and need no look at the methods. */
+bool dict_attribute(const char *name, size_t n);
 
 /* Access. */
 const struct value *undefined_name(struct run *r, const struct value *name);      /* a variable */

@@ -144,12 +144,8 @@ static int unique_item(struct run *r, const struct iter *it, const struct value 
 
     if (key != NULL && key->kind == VALUE_TEXT && !it->case_sensitive)
         key = text_case(r, key, STYLE_LOWER);
-    if (key == NULL)
+    if (key == NULL || !run_key(r, key))
         return -1;
-    if (!value_key(r->arena, key)) {
-        run_fail(r, "unhashable type: '%s'", type_name(key));
-        return -1;
-    }
     if (dict_get(&it->seen->u.dict, key) != NULL)
         return 0;
     dict_set(r->arena, &it->seen->u.dict, key, value_none());

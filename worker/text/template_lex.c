@@ -448,6 +448,8 @@ static status lex_name(struct lexer *lx, struct lexed *out)
     }
     if (at == lx->at)
         return ST_AGAIN;
+    if (at - lx->at > NAME_BYTES_MAX)
+        return parse_fail(lx->err, lx->line, "a name of more than %d bytes", NAME_BYTES_MAX);
     out->lexeme = LEX_NAME;
     out->text = lx->source + lx->at;
     out->n = at - lx->at;

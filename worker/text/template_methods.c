@@ -146,7 +146,7 @@ static const struct value *split(struct run *r, const struct value *v, const str
     size_t n, m, at = 0;
     const char *text = run_flat(r, v, &n), *cut = text == NULL ? NULL : run_flat(r, sep, &m), *found;
 
-    if (cut == NULL)
+    if (cut == NULL || !run_search(r, n, m))
         return NULL;
     if (m == 0)
         return run_fail(r, "empty separator");
@@ -342,7 +342,7 @@ static int64_t find(struct run *r, const struct bound *b, bool last)
     if (m == 0) {
         found = text + (last ? to : from);
     } else {
-        if (last && !charge_backwards(r, n, m))
+        if (!(last ? charge_backwards(r, n, m) : run_search(r, n, m)))
             return -2;
         found = last ? find_last(text + from, to - from, part, m) : memmem(text + from, to - from, part, m);
     }
@@ -396,8 +396,13 @@ static const struct value *str_count(struct run *r, const struct bound *b)
             count += ((unsigned char)text[i] & 0xc0) != 0x80;
         return int_of(r, count + 1);
     }
-    for (; (found = memmem(text + from, to - from, part, m)) != NULL; count++)
+    if (!run_search(r, n, m))
+        return NULL;
+    for (; (found = memmem(text + from, to - from, part, m)) != NULL; count++) {
+        if (!run_charge(r, 1))
+            return NULL;
         from = (size_t)(found - text) + m;
+    }
     return int_of(r, count);
 }
 
@@ -591,9 +596,7 @@ static const struct value *dict_get_method(struct run *r, const struct bound *b)
 {
     const struct value *v;
 
-    if (!value_key(r->arena, b->arg[0]))
-        return run_fail(r, "unhashable type: '%s'", type_name(b->arg[0]));
-    if (b->arg[0]->kind == VALUE_TEXT && !run_charge(r, (int64_t)(b->arg[0]->u.text.bytes >> 6)))
+    if (!run_key(r, b->arg[0]))
         return NULL;
     v = dict_get(&b->self->u.dict, b->arg[0]);
     return v != NULL ? v : b->arg[1] != NULL ? b->arg[1] : value_none();
@@ -695,14 +698,29 @@ const struct builtin *method_find(const struct value *self, const char *name, si
     return NULL;
 }
 
-bool method_refused(const struct value *self, const char *name, size_t n)
+static bool is_one_of(const char *const *names, const char *name, size_t n)
 {
-    static const char *const of_list[] = { "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL };
-    static const char *const of_dict[] = { "clear", "pop", "popitem", "setdefault", "update", NULL };
-    const char *const *names = self->kind == VALUE_LIST ? of_list : self->kind == VALUE_DICT ? of_dict : NULL;
-
-    for (; names != NULL && *names != NULL; names++)
+    for (; *names != NULL; names++)
         if (strlen(*names) == n && memcmp(*names, name, n) == 0)
             return true;
     return false;
+}
+
+static const char *const list_refused[] = {
+    "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove", NULL,
+};
+static const char *const dict_refused[] = { "clear", "pop", "popitem", "setdefault", "update", NULL };
+
+bool method_refused(const struct value *self, const char *name, size_t n)
+{
+    if (self->kind == VALUE_LIST)
+        return is_one_of(list_refused, name, n);
+    return self->kind == VALUE_DICT && is_one_of(dict_refused, name, n);
+}
+
+bool dict_attribute(const char *name, size_t n)
+{
+    const struct value dict = { .kind = VALUE_DICT };
+
+    return (n > 1 && memcmp(name, "__", 2) == 0) || method_refused(&dict, name, n) || method_find(&dict, name, n) != NULL;
 }

@@ -198,8 +198,8 @@ static const struct value *text_add(struct run *r, const struct value *a, const 
 {
     const struct value *v;
 
-    if (b->u.text.bytes > r->text_max - a->u.text.bytes)
-        return run_fail(r, "the template makes a text of more than %zu bytes", r->text_max);
+    if (!run_fits(r, a->u.text.bytes, b->u.text.bytes))
+        return NULL;
     if (!a->safe && !b->safe)
         return text_join2(r->arena, a, b);
     /* Markup + str escapes the str. */
@@ -426,17 +426,14 @@ int contains(struct run *r, const struct value *container, const struct value *i
         }
         text = run_flat(r, container, &n);
         part = run_flat(r, item, &m);
-        return text == NULL || part == NULL ? -1 : m == 0 || memmem(text, n, part, m) != NULL;
+        if (text == NULL || part == NULL || !run_search(r, n, m))
+            return -1;
+        return m == 0 || memmem(text, n, part, m) != NULL;
     }
     if (container->kind == VALUE_VIEW && container->u.view.kind == VIEW_KEYS)
         container = container->u.view.dict;
-    if (container->kind == VALUE_DICT) {
-        if (!value_key(r->arena, item)) {
-            run_fail(r, "unhashable type: '%s'", type_name(item));
-            return -1;
-        }
-        return dict_get(&container->u.dict, item) != NULL;
-    }
+    if (container->kind == VALUE_DICT)
+        return run_key(r, item) ? dict_get(&container->u.dict, item) != NULL : -1;
     if (!can_iterate(container)) {
         run_fail(r, "argument of type '%s' is not iterable", type_name(container));
         return -1;

@@ -247,7 +247,7 @@ out:
 
 static status parse_if(struct parser *p, struct node **out)
 {
-    static const char *const ends[] = { "elif", "else", "endif", NULL };
+    static const char *const ends[] = { "endif", "elif", "else", NULL };
     struct node *first = NULL, **at = &first;
     struct links chain = { NULL, NULL, 0 };
     status st = ST_OK;

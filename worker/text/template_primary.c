@@ -297,6 +297,7 @@ static status parse_dot(struct parser *p, struct node *value, struct node **out)
         n = node_new(p, NODE_ATTR, line);
         n->a = value;
         n->u.attr = name_intern(p, p->now.text, p->now.n)->value;
+        n->op = dict_attribute(p->now.text, p->now.n);
         TRY(node_close(p, n));
         *out = n;
         return parse_advance(p);

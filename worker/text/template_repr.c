@@ -356,7 +356,7 @@ static void json_line(struct json *j, int depth)
     if (j->indent == NULL)
         return;
     text_build_word(j->b, "\n");
-    for (int i = 0; i < depth && !j->b->over; i++)
+    for (int i = 0; i < depth && !j->b->over && run_charge(j->r, i % 8 == 7); i++)
         text_build_value(j->b, j->indent);
 }
 

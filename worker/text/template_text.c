@@ -72,7 +72,7 @@ const struct value *text_strip(struct run *r, const struct value *v, const struc
             break;
         to = at;
     }
-    return text_slice(r->arena, v, from, to);
+    return run_charge(r, (int64_t)((from + n - to) >> 6)) ? text_slice(r->arena, v, from, to) : NULL;
 }
 
 /* "abc".replace("", "-"): between all characters, and at both ends. */
@@ -106,7 +106,7 @@ const struct value *text_replace(struct run *r, const struct value *v, const str
     size_t n, m, at = 0, span_i = 0;
     const char *text = run_flat(r, v, &n), *cut = text == NULL ? NULL : run_flat(r, from, &m), *found;
 
-    if (cut == NULL)
+    if (cut == NULL || !run_search(r, n, m))
         return NULL;
     if (count == 0)
         return v;

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "worker/text/value_internal.h"
 
 static const struct value none_value = { .kind = VALUE_NONE };
@@ -49,6 +50,8 @@ struct value *value_real(struct arena *a, double d)
 
 struct value *value_text(struct arena *a, const char *text, size_t n, enum text_trust trust)
 {
+    /* Everything that walks characters relies on it: one that is cut off would be walked past the end. */
+    ASSERT(utf8_valid(text, n) == n);
     return value_text_borrow(a, n > 0 ? arena_copy(a, text, n) : "", n, trust);
 }
 
@@ -151,11 +154,12 @@ static int dict_equal(const struct dict *a, const struct dict *b, int64_t *steps
     if (a->n != b->n)
         return 0;
     for (size_t i = 0; i < a->n; i++) {
-        const struct value *other = dict_get(b, a->entries[i].key);
+        const struct value *key = a->entries[i].key, *other = dict_get(b, key);
         int equal = other == NULL ? 0 : equal_at(a->entries[i].item, other, steps, depth);
 
         if (equal != 1)
             return equal;
+        *steps -= key->kind == VALUE_TEXT ? (int64_t)(key->u.text.bytes >> 6) : 0;
     }
     return 1;
 }

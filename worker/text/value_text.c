@@ -51,6 +51,7 @@ int64_t text_chars(const struct value *v)
 
 size_t text_offset(const struct value *v, int64_t i)
 {
+    enum { BLOCK = 64 };
     const struct text *t = &v->u.text;
     const char *p;
     size_t at = 0;
@@ -60,19 +61,21 @@ size_t text_offset(const struct value *v, int64_t i)
     if (i >= t->chars)
         return t->bytes;
     p = t->spans[0].text;
-    if (i > t->chars / 2) {                 /* from whichever end is nearer */
-        at = t->bytes;
-        for (int64_t left = t->chars - i; left > 0; left--)
-            do
-                at--;
-            while (((unsigned char)p[at] & 0xc0) == 0x80);
-        return at;
+    /* Whole blocks first: counting has no branches. A block may end inside a character, which is walked out of below. */
+    while (t->bytes - at > BLOCK) {
+        int64_t chars = count_chars(p + at, BLOCK);
+
+        if (chars > i)
+            break;
+        i -= chars;
+        at += BLOCK;
     }
-    for (; i > 0; i--)
-        do
-            at++;
-        while (((unsigned char)p[at] & 0xc0) == 0x80);
-    return at;
+    for (;; at++) {
+        bool start = ((unsigned char)p[at] & 0xc0) != 0x80;
+
+        if (start && i-- == 0)
+            return at;
+    }
 }
 
 static bool is_flat(const struct text *t)
@@ -250,15 +253,29 @@ void text_build_value(struct text_build *b, const struct value *v)
         text_build_ref(b, v->u.text.spans[i].text, v->u.text.spans[i].n, v->u.text.spans[i].trust);
 }
 
-/* Moves the cursor to the span that holds the byte at `at`: spans of a flat text follow each other in memory. */
+static bool holds(const struct text *t, size_t i, const char *p)
+{
+    return i < t->spans_n && p >= t->spans[i].text && p < t->spans[i].text + t->spans[i].n;
+}
+
+/* Moves the cursor to the span that holds the byte at `at`: spans of a flat text follow each other in memory. The same
+ * span or the next one is found at once, any other by halving: a text of very many spans stays cheap to take apart. */
 static const struct text_span *span_at(const struct text *t, size_t at, size_t *span_i)
 {
     const char *p = t->spans[0].text + at;
+    size_t low = 0, high = t->spans_n - 1;
 
-    if (*span_i >= t->spans_n || p < t->spans[*span_i].text)
-        *span_i = 0;
-    while (p >= t->spans[*span_i].text + t->spans[*span_i].n)
-        ++*span_i;
+    if (!holds(t, *span_i, p) && !holds(t, ++*span_i, p)) {
+        while (low < high) {
+            size_t middle = (low + high + 1) / 2;
+
+            if (t->spans[middle].text <= p)
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        *span_i = low;
+    }
     return &t->spans[*span_i];
 }
 
