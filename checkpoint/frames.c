@@ -140,6 +140,57 @@ static bool frame_next(const unsigned char *bytes, size_t n, size_t *at, const u
     return true;
 }
 
+static bool skip(size_t *at, size_t n, size_t bytes)
+{
+    if (bytes > n - *at)
+        return false;
+    *at += bytes;
+    return true;
+}
+
+/* Skips one integer, string or byte string; anything else is none of ours. */
+static bool skip_plain(const unsigned char *p, size_t n, size_t *at)
+{
+    unsigned char kind;
+    size_t length = 0;
+    int length_bytes;
+
+    if (*at == n)
+        return false;
+    kind = p[(*at)++];
+    if (kind <= 0x7f || kind >= 0xe0)                       /* small integers */
+        return true;
+    if (kind >= 0xa0 && kind <= 0xbf)                       /* short strings */
+        return skip(at, n, kind & 31);
+    if (kind >= 0xcc && kind <= 0xd3)                       /* integers of 1, 2, 4, 8 bytes */
+        return skip(at, n, (size_t)1 << (kind & 3));
+    if (kind >= 0xc4 && kind <= 0xc6)                       /* byte strings */
+        length_bytes = 1 << (kind - 0xc4);
+    else if (kind >= 0xd9 && kind <= 0xdb)                  /* strings */
+        length_bytes = 1 << (kind - 0xd9);
+    else
+        return false;
+    if ((size_t)length_bytes > n - *at)
+        return false;
+    for (; length_bytes > 0; length_bytes--)
+        length = length << 8 | p[(*at)++];
+    return skip(at, n, length);
+}
+
+/* A flat map and nothing behind it? A list inside could claim any number of members, and msgpack-c takes the memory for
+ * them before it has seen one. */
+static bool payload_flat(const unsigned char *p, size_t n)
+{
+    size_t at = 1;
+
+    if (n == 0 || (p[0] & 0xf0) != 0x80)
+        return false;
+    for (int left = 2 * (p[0] & 15); left > 0; left--)
+        if (!skip_plain(p, n, &at))
+            return false;
+    return at == n;
+}
+
 static const msgpack_object *map_get(const msgpack_object *map, const char *key)
 {
     for (uint32_t i = 0; i < map->via.map.size; i++) {
@@ -211,6 +262,9 @@ status frames_read(const void *bytes, size_t n, const struct ckpt_identity *id, 
         msgpack_unpacked u;
         size_t used = 0;
 
+        good = payload_flat(payload, payload_n);
+        if (!good)
+            break;
         msgpack_unpacked_init(&u);
         good = msgpack_unpack_next(&u, (const char *)payload, payload_n, &used) == MSGPACK_UNPACK_SUCCESS &&
                used == payload_n && tokens_take(&u.data, &chain, &tokens);

@@ -80,9 +80,6 @@ static status st_sqlite(struct sqlite_ckpt *c, int rc, const char *doing)
     case SQLITE_MISMATCH:
         c->unusable = true;
         break;
-    case SQLITE_READONLY:
-        c->unusable = rc == SQLITE_READONLY_DBMOVED;
-        break;
     case SQLITE_NOMEM:
         log_error("checkpoint.sqlite", "file=%s doing=%s error=\"out of memory\"", c->path, doing);
         return ST_FATAL;
