@@ -376,6 +376,7 @@ static status paths_check(const struct file_queue *f, const char *errors_path, s
 {
     status st = ST_OK;
     char *path = NULL;
+    struct stat s;
 
     for (int i = 0; i < COMPANIONS_N; i++) {
         free(path);
@@ -387,6 +388,9 @@ static status paths_check(const struct file_queue *f, const char *errors_path, s
             TRY(error_set(err, ST_REJECT, "the errors file %s is the output or stands where a companion of it goes; choose "
                           "another one, or leave -e out to have failures in the output", errors_path));
     }
+    if (errors_path != NULL && stat(errors_path, &s) == 0 && same_file(f->output_path, &s))
+        TRY(error_set(err, ST_REJECT, "the errors file %s and the output %s are one file; choose another one, or leave -e out to "
+                      "have failures in the output", errors_path, f->output_path));
     for (int i = 0; i < ERRORS_COMPANIONS_N && errors_path != NULL; i++) {
         free(path);
         path = path_join(errors_path, companions[i]);
@@ -477,6 +481,29 @@ static status settings_compare(const struct file_queue *f, const struct job_reco
     return fingerprint_compare(before->fingerprint, f->record.fingerprint, f->output_path, err);
 }
 
+static bool file_empty(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) != 0 || s.st_size == 0;
+}
+
+/* A job that has no result yet binds nobody: whatever it was begun with, the next run may begin anew. */
+static bool nothing_answered(const struct file_queue *f, const struct job_record *before)
+{
+    char *folder = path_folder(f->output_path), *slash = path_join(folder, "/"), *path = NULL;
+    bool empty = file_empty(f->output_path);
+
+    if (before->errors != NULL) {
+        path = before->errors[0] == '/' ? mem_copy_text(before->errors) : path_join(slash, before->errors);
+        empty = empty && file_empty(path);
+    }
+    free(path);
+    free(slash);
+    free(folder);
+    return empty;
+}
+
 static bool record_equal(const struct job_record *a, const struct job_record *b)
 {
     return strcmp(a->job, b->job) == 0 && a->finished == b->finished && a->ordered == b->ordered &&
@@ -526,7 +553,7 @@ static status job_begin(struct file_queue *f, const struct queue_job *job, const
         memset(&before, 0, sizeof before);
     else if (st != ST_OK)
         return st;
-    fresh = st == ST_AGAIN;
+    fresh = st == ST_AGAIN || nothing_answered(f, &before);
     st = ST_OK;
     if (!fresh)
         TRY(settings_compare(f, &before, err));

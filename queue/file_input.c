@@ -264,7 +264,9 @@ status input_next(struct file_input *in, struct input_line *out, struct error *e
         total--;
     out->torn = !ended;
     out->oversize = total > in->line_max;
-    out->value_n = out->oversize ? INPUT_OVERSIZE_KEEP : (size_t)total;
+    if (out->oversize)
+        total = INPUT_OVERSIZE_KEEP < in->line_max ? INPUT_OVERSIZE_KEEP : in->line_max;
+    out->value_n = (size_t)total;
     in->line_i++;
     return ST_OK;
 }

@@ -19,6 +19,7 @@
 #define SIDECAR_BYTES_MAX (16 << 20)
 #define CHANGES_SHOWN_MAX 5
 #define VALUE_SHOWN_MAX 60
+#define LOCK_BYTES 32
 
 void job_record_fini(struct job_record *r)
 {
@@ -239,9 +240,9 @@ out:
 /* The lock is a file of its own: the output and the sidecar are replaced by renames, which a lock would not survive. */
 static status lock_refused(int fd, const char *output, struct error *err)
 {
-    char text[32] = { 0 };
+    char text[LOCK_BYTES + 1] = { 0 };
 
-    if (file_read_at(fd, text, sizeof text - 1, 0) > 0 && strspn(text, "0123456789") > 0) {
+    if (file_read_at(fd, text, LOCK_BYTES, 0) > 0 && strspn(text, "0123456789") > 0) {
         text[strspn(text, "0123456789")] = '\0';
         return error_set(err, ST_REJECT, "another nightshift (process %s) is writing %s; wait until it has ended, or choose "
                          "another output", text, output);
@@ -250,10 +251,28 @@ static status lock_refused(int fd, const char *output, struct error *err)
                      output);
 }
 
+/* A lock file of ours is empty or holds a process number (after a power loss perhaps zeros); anything else that happens to
+ * have its name is not overwritten. */
+static status lock_check(int fd, const char *path, struct error *err)
+{
+    char text[LOCK_BYTES + 1] = { 0 };
+    int64_t n = file_read_at(fd, text, LOCK_BYTES, 0);
+    bool mine = n < LOCK_BYTES;
+
+    if (n < 0)
+        return st_errno(err, errno, "read", path);
+    for (int64_t i = 0; i < n; i++)
+        mine &= (text[i] >= '0' && text[i] <= '9') || text[i] == '\n' || text[i] == '\0';
+    if (!mine)
+        return error_set(err, ST_REJECT, "%s is in the way: the lock of the output goes there, but this is another file; choose "
+                         "another output", path);
+    return ST_OK;
+}
+
 status job_lock(const char *path, const char *output, int *fd, struct error *err)
 {
     struct stat mine, there;
-    char text[32];
+    char text[LOCK_BYTES];
 
     *fd = -1;
     for (;;) {
@@ -279,7 +298,12 @@ status job_lock(const char *path, const char *output, int *fd, struct error *err
         /* The holder before us may have taken the file away between our open and our lock: then another can lock a new one. */
         if (fstat(f, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev) {
             int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+            status st = lock_check(f, path, err);
 
+            if (st != ST_OK) {
+                close(f);
+                return st;
+            }
             /* The number is for the message only; a full disk must not keep us from resuming. */
             if (!file_cut(f, 0) || !file_write_at(f, text, (size_t)n, 0))
                 log_debug("queue.lock", "file=%s note=\"process number not written\"", path);

@@ -160,6 +160,23 @@ static void moved_folder_goes_on(void **state)
     assert_true(out.state.done_n > 0);
 }
 
+static void other_file_in_the_locks_place(void **state)
+{
+    struct job_outcome out;
+    struct buf want = BUF_EMPTY;
+    char lock[160];
+
+    (void)state;
+    input_text("one\n");
+    snprintf(lock, sizeof lock, "%s/out.jsonl.lock", dir.path);
+    buf_add_text(&want, "# a file of another program\n");
+    text_write(lock, want.data, want.n);
+    out = RUN(PLAIN);
+    assert_refused(&out, "open", ST_REJECT, "is in the way");
+    assert_file_is(lock, &want);
+    buf_fini(&want);
+}
+
 /* ---- files that are not ours ---- */
 
 static void output_of_somebody_is_kept(void **state)
@@ -262,6 +279,27 @@ static void damaged_sidecar_is_refused(void **state)
     buf_fini(&bad);
 }
 
+/* As long as nothing is answered, anything may be changed; one failure is an answer. */
+static void job_without_results_binds_nobody(void **state)
+{
+    struct job_outcome out;
+
+    (void)state;
+    input_text("one\ntwo\n");
+    queue_close(queue_take(&(struct job_options){ .errors_file = true }));
+    out = RUN(.fingerprint = "{\"other\": 1}");
+    assert_done(&out);
+    input_text("one bad\ntwo\n");
+    unlink(dir.output);
+    unlink(dir.errors);
+    out = RUN(.fingerprint = "{\"other\": 2}", .errors_file = true, .stop_after = 1, .group_max = 1);
+    assert_int_equal(out.committed_n, 1);
+    out = RUN(.fingerprint = "{\"other\": 3}", .errors_file = true);
+    assert_refused(&out, "open", ST_REJECT, "other was 2, now 3");
+    out = RUN(.fingerprint = "{\"other\": 2}");
+    assert_refused(&out, "open", ST_REJECT, "begun with -e err.jsonl");
+}
+
 /* Results gone, sidecar there: all is answered again, nothing is assumed. */
 static void lost_output_is_made_again(void **state)
 {
@@ -292,7 +330,7 @@ static struct job_outcome run_at(const char *input, const char *output, const ch
 
 static void refused_paths(void **state)
 {
-    char path[160], link[160];
+    char path[160], other[160];
     struct buf input = BUF_EMPTY;
     struct job_outcome out;
 
@@ -301,16 +339,23 @@ static void refused_paths(void **state)
     buf_add_text(&input, "one\ntwo\n");
     out = run_at(dir.input, dir.input, NULL);
     assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
-    snprintf(link, sizeof link, "%s/link", dir.path);
-    assert_int_equal(symlink(dir.input, link), 0);
-    out = run_at(dir.input, link, NULL);
+    snprintf(other, sizeof other, "%s/link", dir.path);
+    assert_int_equal(symlink(dir.input, other), 0);
+    out = run_at(dir.input, other, NULL);
     assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
-    out = run_at(dir.input, dir.output, link);
+    out = run_at(dir.input, dir.output, other);
     assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
     out = run_at(dir.input, dir.output, dir.output);
     assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
     out = run_at(dir.input, dir.output, dir.sidecar);
     assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
+    text_write(dir.output, "", 0);
+    snprintf(path, sizeof path, "%s/hard", dir.path);
+    assert_int_equal(link(dir.output, path), 0);
+    out = run_at(dir.input, dir.output, path);
+    assert_refused(&out, "open", ST_REJECT, "are one file");
+    unlink(path);
+    unlink(dir.output);
     snprintf(path, sizeof path, "%s.job", dir.output);
     assert_int_equal(rename(dir.input, path), 0);
     out = run_at(path, dir.output, NULL);                           /* the sidecar would go over the input */
@@ -325,9 +370,9 @@ static void refused_paths(void **state)
     snprintf(path, sizeof path, "%s/out/", dir.path);
     out = run_at(dir.input, path, NULL);
     assert_int_equal(out.st, ST_REJECT);
-    unlink(link);
-    assert_int_equal(symlink("/nowhere/at/all", link), 0);
-    out = run_at(dir.input, link, NULL);
+    unlink(other);
+    assert_int_equal(symlink("/nowhere/at/all", other), 0);
+    out = run_at(dir.input, other, NULL);
     assert_int_equal(out.st, ST_REJECT);
     snprintf(path, sizeof path, "%s/none.jsonl", dir.path);
     out = run_at(path, dir.output, NULL);
@@ -570,6 +615,8 @@ int main(void)
         TEST(answer_of_no_line_is_refused),
         TEST(line_answered_twice_is_refused),
         TEST(damaged_sidecar_is_refused),
+        TEST(job_without_results_binds_nobody),
+        TEST(other_file_in_the_locks_place),
         TEST(lost_output_is_made_again),
         TEST(refused_paths),
         TEST(pipes_are_refused),
