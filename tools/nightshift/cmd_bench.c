@@ -67,7 +67,7 @@ static status kernels_bench(struct device *d, const struct bench_options *o, boo
 
 static status attention_bench(struct device *d, const struct bench_options *o, bool json, struct error *err)
 {
-    struct bench_attention b = { .decoder = bench_smollm2_135m, .seconds = o->seconds, .json = json };
+    struct bench_attention b = { .decoder = bench_smollm2_135m, .cases = "", .seconds = o->seconds, .json = json };
 
     return bench_attention_run(d, &b, stdout, err);
 }
