@@ -147,6 +147,8 @@ PUT_REAL(eps_0, "llama.attention.layer_norm_rms_epsilon", 0.0f)
 PUT_REAL(eps_nan, "llama.attention.layer_norm_rms_epsilon", NAN)
 PUT_REAL(base_negative, "llama.rope.freq_base", -1.0f)
 PUT_REAL(base_inf, "llama.rope.freq_base", INFINITY)
+PUT_TEXT(base_text, "llama.rope.freq_base", "10000")
+PUT_REAL(scale_0, "llama.rope.scaling.factor", 0.0f)
 PUT_U32(rope_dim_3, "llama.rope.dimension_count", 3)
 PUT_U32(rope_dim_32, "llama.rope.dimension_count", 32)
 PUT_TEXT(yarn, "llama.rope.scaling.type", "yarn")
@@ -184,12 +186,15 @@ static void metadata_is_checked(void **state)
     refused("llama.feed_forward_length", ff_list, "layers that differ in shape");
     refused("llama.feed_forward_length", ff_64, "blk.0.ffn_gate.weight is 64 x 128 x 1 x 1 and must be 64 x 64");
     refused("llama.attention.layer_norm_rms_epsilon", NULL, "layer_norm_rms_epsilon is missing");
-    refused("llama.attention.layer_norm_rms_epsilon", eps_0, "must be a positive number");
-    refused("llama.attention.layer_norm_rms_epsilon", eps_nan, "must be a positive number");
-    refused("llama.rope.freq_base", base_negative, "must be a positive number");
-    refused("llama.rope.freq_base", base_inf, "must be a positive number");
+    refused("llama.attention.layer_norm_rms_epsilon", eps_0, "layer_norm_rms_epsilon is 0; 1e-30 to 1");
+    refused("llama.attention.layer_norm_rms_epsilon", eps_nan, "layer_norm_rms_epsilon is nan");
+    refused("llama.rope.freq_base", base_negative, "freq_base is -1; 1 to 1e+12");
+    refused("llama.rope.freq_base", base_inf, "freq_base is inf");
+    refused("llama.rope.freq_base", base_text, "freq_base is not a number");
     refused("llama.rope.dimension_count", rope_dim_3, "must be even");
+    refused("llama.rope.freq_base", base_text, "freq_base is not a number");
     refused("llama.rope.dimension_count", rope_dim_32, "dimension_count is 32; 2 to 16");
+    refused(NULL, scale_0, "rope.scaling.factor is 0; 0.1 to");
     refused(NULL, yarn, "rope.scaling.type is \"yarn\"");
     refused(NULL, experts, "expert_count is 8: mixtures of experts are not supported");
     refused(NULL, window, "sliding_window is 512: sliding windows are not supported");
@@ -221,6 +226,14 @@ static void nan_factor(struct gguf_writer *w) { put_floats(w, "rope_freqs.weight
 static void long_factors(struct gguf_writer *w) { put_floats(w, "rope_freqs.weight", 16, 1, 1.0f); }
 static void small_embed(struct gguf_writer *w) { put_floats(w, "token_embd.weight", 64, 310, 0.5f); }
 static void good_factors(struct gguf_writer *w) { put_floats(w, "rope_freqs.weight", 8, 1, 2.0f); }
+static void deep_up(struct gguf_writer *w)
+{
+    const int64_t dims[3] = { 64, 128, 2 };
+    float *values = mem_take_zero(64 * 128 * 2, sizeof *values);
+
+    gguf_put_tensor(w, "blk.0.ffn_up.weight", TENSOR_F32, 3, dims, values, 64 * 128 * 2 * sizeof *values);
+    free(values);
+}
 static void q5_up(struct gguf_writer *w)
 {
     const int64_t dims[2] = { 64, 128 };
@@ -242,6 +255,7 @@ static void tensors_are_checked(void **state)
     refused("blk.1.attn_k.weight", NULL, "blk.1.attn_k.weight is missing");
     refused("blk.0.ffn_up.weight", q5_up, "blk.0.ffn_up.weight is of type Q5_0; supported: F32");
     refused("blk.0.ffn_up.weight", turned_up, "is 128 x 64 x 1 x 1 and must be 64 x 128");
+    refused("blk.0.ffn_up.weight", deep_up, "is 64 x 128 x 2 x 1 and must be 64 x 128");
     refused("output_norm.weight", short_norm, "is 32 x 1 x 1 x 1 and must be 64 x 1");
     refused(NULL, q_bias, "layer 1 has a bias for some of query, key and value");
     refused(NULL, up_bias, "blk.1.ffn_up.bias is not known to the family llama");

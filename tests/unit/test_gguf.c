@@ -208,6 +208,18 @@ static void header_is_checked(void **state)
     b.n = 0;
     buf_add_text(&b, "version https://git-lfs.github.com/spec/v1\n");
     refused(&b, "Git LFS pointer");
+    b.n = 0;                           /* a text that is one byte longer than the file */
+    buf_add_text(&b, "GGUF");
+    put_u32(&b, 3);
+    put_u64(&b, 0);
+    put_u64(&b, 1);
+    put_text(&b, "k", 1);
+    put_u32(&b, GGUF_TEXT);
+    put_text(&b, "abcd", 4);
+    assert_int_equal(open_bytes(b.data, b.n, &g, &err), ST_OK);
+    gguf_close(g);
+    b.n--;
+    refused(&b, "k needs 4 bytes and the file ends after 3");
     buf_fini(&b);
 
     assert_int_equal(gguf_open("/nonexistent/model.gguf", &g, &err), ST_REJECT);

@@ -1,7 +1,6 @@
 /* Reads a decoder out of a GGUF file: shape from the metadata, every tensor by name, type and dimensions. Nothing that
  * the forward pass does not know is passed over: an unknown key of the family or an unknown tensor refuses the file. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,8 @@
 #define FF_MAX (1 << 20)
 #define VOCAB_MAX (1 << 22)
 #define CONTEXT_MAX (1 << 20)      /* the device's sines are exact that far */
+#define ROPE_SHRINK_MIN 0.1        /* below 1 frequencies grow; no angle leaves what a sine can be taken of */
+#define ROPE_SHRINK_MAX 1e6
 
 struct reading {
     const struct gguf *g;
@@ -71,8 +72,8 @@ static status read_int(const struct reading *r, const char *name, int min, int m
     return ST_OK;
 }
 
-/* A positive finite number. Missing: `otherwise`; a negative `otherwise`: it must be there. */
-static status read_real(const struct reading *r, const char *name, double otherwise, double *out)
+/* A number, min..max. Missing: `otherwise`; a negative `otherwise`: it must be there. */
+static status read_real(const struct reading *r, const char *name, double min, double max, double otherwise, double *out)
 {
     char key[KEY_ROOM];
 
@@ -80,8 +81,10 @@ static status read_real(const struct reading *r, const char *name, double otherw
     key_of(r, name, key);
     if (!gguf_has(r->g, key, NULL))
         return otherwise < 0 ? bad(r, "%s is missing", key) : ST_OK;
-    if (!gguf_real(r->g, key, out) || !(*out > 0) || !(*out < 1e30))
-        return bad(r, "%s must be a positive number", key);
+    if (!gguf_real(r->g, key, out))
+        return bad(r, "%s is not a number", key);
+    if (!(*out >= min && *out <= max))
+        return bad(r, "%s is %g; %g to %g are supported", key, *out, min, max);
     return ST_OK;
 }
 
@@ -168,9 +171,9 @@ static status read_rope(const struct reading *r)
     TRY(read_int(r, "rope.dimension_count", 2, d->shape.head_dim, d->shape.head_dim, &d->rope_dim));
     if (d->rope_dim % 2 != 0)
         return bad(r, "%s is %d and must be even", key_of(r, "rope.dimension_count", key), d->rope_dim);
-    TRY(read_real(r, "rope.freq_base", 10000.0, &d->shape.rope_base));
-    TRY(read_real(r, "rope.scale_linear", 1.0, &old_factor));
-    TRY(read_real(r, "rope.scaling.factor", 1.0, &factor));
+    TRY(read_real(r, "rope.freq_base", 1.0, 1e12, 10000.0, &d->shape.rope_base));
+    TRY(read_real(r, "rope.scale_linear", ROPE_SHRINK_MIN, ROPE_SHRINK_MAX, 1.0, &old_factor));
+    TRY(read_real(r, "rope.scaling.factor", ROPE_SHRINK_MIN, ROPE_SHRINK_MAX, 1.0, &factor));
     key_of(r, "rope.scaling.type", key);
     if (gguf_has(r->g, key, NULL) && !gguf_text(r->g, key, &type, &n))
         return bad(r, "%s is not a text", key);
@@ -233,7 +236,7 @@ static status read_shape(const struct reading *r)
     if (s->dim % 2 != 0 || s->ff % 2 != 0)
         return bad(r, "embedding_length %d and feed_forward_length %d must be even", s->dim, s->ff);
     TRY(read_heads(r));
-    TRY(read_real(r, "attention.layer_norm_rms_epsilon", -1.0, &eps));
+    TRY(read_real(r, "attention.layer_norm_rms_epsilon", 1e-30, 1.0, -1.0, &eps));
     s->norm_eps = (float)eps;
     TRY(check_refusals(r));
     TRY(read_rope(r));
@@ -341,8 +344,9 @@ static status take_rope_factors(const struct reading *r)
         return ST_OK;
     tensor_rows(t, 0, 1, factor);
     for (int i = 0; i < r->d->rope_dim / 2; i++)
-        if (!(factor[i] > 0) || !isfinite(factor[i]))
-            return bad(r, "the tensor %s holds %g; positive numbers are expected", t->name, (double)factor[i]);
+        if (!(factor[i] >= ROPE_SHRINK_MIN && factor[i] <= ROPE_SHRINK_MAX))
+            return bad(r, "the tensor %s holds %g; %g to %g are supported", t->name, (double)factor[i], ROPE_SHRINK_MIN,
+                       ROPE_SHRINK_MAX);
 out:
     return st;
 }
