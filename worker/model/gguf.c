@@ -482,6 +482,12 @@ struct hash128 gguf_hash(const struct gguf *g)
     return hash128(g->file, g->bytes);
 }
 
+void gguf_rest(const struct gguf *g)
+{
+    if (g->mapped)
+        (void)madvise((void *)(uintptr_t)g->file, g->bytes, MADV_DONTNEED);
+}
+
 /* ---- look-up ---- */
 
 const char *gguf_kind_name(enum gguf_kind kind)

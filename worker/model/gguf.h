@@ -90,4 +90,8 @@ const char *gguf_template(const struct gguf *g, size_t *n);
 /* Fingerprint of weights and metadata. Hashes the whole file once (page cache speed). */
 struct hash128 gguf_hash(const struct gguf *g);
 
+/* The weights are on a device: the pages read so far no longer count as this process's memory. What is read again comes
+ * from the file. */
+void gguf_rest(const struct gguf *g);
+
 #endif

@@ -184,6 +184,7 @@ status model_open(const struct gguf *g, struct device *d, int step_rows_max, int
         .scale = 1.0f / sqrtf((float)m->shape.head_dim)
     };
     TRY(load_weights(m, &decoder, err));
+    gguf_rest(g);
     take_activations(m);
     *out = m;
     m = NULL;
