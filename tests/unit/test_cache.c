@@ -23,7 +23,8 @@
 struct node {                      /* of the model: page number tokens_n / P - 1 of that prefix */
     int32_t tokens[LENGTH_MAX], tokens_n;
     int refs;
-    bool wanted;
+    int class;                     /* 0 .. 3, evicted in this order */
+    bool shared;
     uint64_t used;
     int32_t page;                  /* only to tell which of several equally good pages the cache copied from */
 };
@@ -107,7 +108,8 @@ static bool model_take(struct world *w)
 
         if (n->refs > 0 || !node_is_leaf(w, n))
             continue;
-        if (best == NULL || n->wanted < best->wanted || (n->wanted == best->wanted && n->used < best->used))
+        if (best == NULL || n->class < best->class
+            || (n->class == best->class && (n->class == 2 ? n->used > best->used : n->used < best->used)))
             best = n;
     }
     if (best == NULL)
@@ -197,6 +199,7 @@ static void model_copy(struct world *w, struct lease *l, int32_t cached_n, const
             src = &w->nodes[i];
     src->refs--;
     src->used = w->tick;
+    src->shared = true;
     l->own_n = 1;
     memcpy(w->kv[copy->dst], w->kv[copy->src], sizeof w->kv[0]);
     w->partial_hits++;
@@ -223,6 +226,7 @@ static void op_begin(struct world *w, struct lease *l)
 
         node->refs++;
         node->used = w->tick;
+        node->shared = true;
     }
     assert_int_equal(l->l.shared_n, l->shared_n);
     w->hit_pages += l->shared_n;
@@ -282,7 +286,7 @@ static void op_publish(struct world *w, struct lease *l)
 
 static void op_end(struct world *w, struct lease *l)
 {
-    int32_t wanted_n = (int32_t)rnd(w, 2) * (int32_t)rnd(w, LENGTH_MAX);
+    int32_t later_n = (int32_t)rnd(w, 3) * (int32_t)rnd(w, LENGTH_MAX), soon_n = (int32_t)rnd(w, (uint32_t)later_n + 1);
 
     w->tick++;
     for (int32_t i = 0; i < l->shared_n; i++) {
@@ -290,11 +294,28 @@ static void op_end(struct world *w, struct lease *l)
 
         n->refs--;
         n->used = w->tick;
-        n->wanted = i * P < wanted_n;
+        n->class = i * P < soon_n ? 3 : i * P < later_n ? 2 : n->shared;
     }
-    cache_lease_end(w->c, &l->l, wanted_n);
+    cache_lease_end(w->c, &l->l, soon_n, later_n);
     assert_int_equal(l->l.pages_n, 0);
     l->open = false;
+}
+
+/* A request is announced. A page in which the match ends is wanted, too; of several that share as much it may be any. */
+static void op_want(struct world *w)
+{
+    struct lease l;
+    int32_t whole;
+
+    tokens_make(w, &l);
+    whole = model_match(w, l.tokens, l.tokens_n) / P * P;
+    for (int32_t i = P; i <= whole; i += P) {
+        struct node *n = node_find(w, l.tokens, i);
+
+        if (n->refs == 0 && n->class < 2)
+            n->class = 2;
+    }
+    cache_want(w->c, l.tokens, whole);
 }
 
 static void run_world(int32_t pages_n, int operations, uint64_t seed)
@@ -308,6 +329,8 @@ static void run_world(int32_t pages_n, int operations, uint64_t seed)
         struct lease *l = &w->leases[rnd(w, LEASES)];
         uint32_t what = rnd(w, 100);
 
+        if (i % 5 == 0)
+            op_want(w);
         if (!l->open)
             op_begin(w, l);
         else if (what < 55)
@@ -350,7 +373,7 @@ static void test_random_roomy(void **state)
 }
 
 /* Computes and publishes all of it. */
-static void publish_all(struct cache *c, const int32_t *tokens, int32_t n, int32_t wanted_n)
+static void publish_all(struct cache *c, const int32_t *tokens, int32_t n, int32_t soon_n, int32_t later_n)
 {
     struct cache_lease l;
     struct cache_copy copy;
@@ -359,36 +382,60 @@ static void publish_all(struct cache *c, const int32_t *tokens, int32_t n, int32
     cache_lease_begin(c, &l, pages, 64, tokens, n - 1, &cached_n, &copy);
     assert_int_equal(cache_lease_grow(c, &l, n), ST_OK);
     cache_lease_publish(c, &l, tokens, n);
-    cache_lease_end(c, &l, wanted_n);
+    cache_lease_end(c, &l, soon_n, later_n);
 }
 
-/* A branch that nobody wants goes before an older one that is wanted; of wanted ones the oldest goes, from its end. */
+/* Seven branches of one page each. First goes what nobody wants, though it is not the oldest, what was never shared before
+ * what was; then what is wanted in the next circle, the last used first (one is announced after its lease has ended);
+ * then what is wanted soon, the first used first. */
 static void test_eviction_order(void **state)
 {
-    struct cache *c = cache_open(6);
-    int32_t a[32], b[32], d[32], i;
+    static const struct { int32_t soon_n, later_n; } wants[7] = {
+        { 16, 16 }, { 0, 16 }, { 0, 0 }, { 0, 0 }, { 0, 16 }, { 1, 1 }, { 0, 0 }
+    };
+    static const int order[7] = { 3, 2, 6, 4, 1, 0, 5 };
+    struct cache *c = cache_open(7);
+    struct cache_lease l;
+    struct cache_copy copy;
+    int32_t tokens[7][16], other[112], pages[7], cached_n;
 
     (void)state;
-    for (i = 0; i < 32; i++) {
-        a[i] = 100 + i;
-        b[i] = 200 + i;
-        d[i] = 300 + i;
+    for (int b = 0; b < 7; b++) {
+        for (int i = 0; i < 16; i++)
+            tokens[b][i] = 100 * b + i;
+        publish_all(c, tokens[b], 16, wants[b].soon_n, wants[b].later_n);
+        if (b == 2) {
+            cache_lease_begin(c, &l, pages, 7, tokens[b], 16, &cached_n, &copy);
+            cache_lease_end(c, &l, 0, 0);
+        }
     }
-    publish_all(c, a, 32, 32);
-    publish_all(c, b, 32, 0);
-    assert_int_equal(cache_counts(c).cached, 4);
-    publish_all(c, d, 32, 32);                          /* fits */
-    assert_int_equal(cache_peek(c, b, 32, NULL), 32);
-    a[16] = -1;                                         /* a third page under a's first */
-    publish_all(c, a, 32, 32);
-    assert_int_equal(cache_peek(c, b, 32, NULL), 16);
-    a[16] = 116;
-    assert_int_equal(cache_peek(c, a, 32, NULL), 32);
-    b[0] = -1;
-    publish_all(c, b, 32, 32);                          /* takes b's other page, then a's oldest leaf */
-    assert_int_equal(cache_peek(c, a, 32, NULL), 16);
-    assert_int_equal(cache_peek(c, d, 32, NULL), 32);
-    cache_check(c);
+    cache_want(c, tokens[6], 3);
+    memset(other, 0xFF, sizeof other);
+    cache_lease_begin(c, &l, pages, 7, other, 112, &cached_n, &copy);
+    for (int k = 0; k < 7; k++) {
+        assert_int_equal(cache_peek(c, tokens[order[k]], 16, NULL), 16);
+        assert_int_equal(cache_lease_grow(c, &l, 16 * (k + 1)), ST_OK);
+        assert_int_equal(cache_peek(c, tokens[order[k]], 16, NULL), 0);
+        cache_check(c);
+    }
+    cache_lease_end(c, &l, 0, 0);
+    cache_close(c);
+}
+
+/* A wanted prefix outlives the unwanted ends of the prompts that began with it, whatever their number. */
+static void test_prefix_stays(void **state)
+{
+    struct cache *c = cache_open(8);
+    int32_t tokens[64];
+
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        for (int k = 0; k < 64; k++)
+            tokens[k] = k < 40 ? k : 1000 * i + k;
+        assert_int_equal(cache_peek(c, tokens, 64, NULL), i == 0 ? 0 : 40);
+        publish_all(c, tokens, 64, 0, 40);
+        cache_check(c);
+    }
     cache_close(c);
 }
 
@@ -403,13 +450,13 @@ static void test_last_page(void **state)
     (void)state;
     for (i = 0; i < 16; i++)
         tokens[i] = i;
-    publish_all(c, tokens, 16, 16);
+    publish_all(c, tokens, 16, 16, 16);
     cache_lease_begin(c, &l, pages, 1, tokens, 8, &cached_n, &copy);
     assert_int_equal(cached_n, 0);
     assert_int_equal(copy.dst, -1);
     assert_int_equal(cache_lease_grow(c, &l, 8), ST_OK);
     cache_check(c);
-    cache_lease_end(c, &l, 0);
+    cache_lease_end(c, &l, 0, 0);
     assert_int_equal(cache_counts(c).free, 1);
     cache_close(c);
 }
@@ -429,11 +476,11 @@ static void test_exhausted(void **state)
     assert_int_equal(cache_lease_grow(c, &m, 64), ST_AGAIN);
     assert_int_equal(m.pages_n, 1);
     assert_int_equal(cache_lease_grow(c, &l, 33), ST_AGAIN);
-    cache_lease_end(c, &m, 0);
+    cache_lease_end(c, &m, 0, 0);
     assert_int_equal(cache_lease_grow(c, &l, 48), ST_OK);
     assert_int_equal(cache_available(c), 0);
-    cache_lease_end(c, &l, 0);
-    cache_lease_end(c, &l, 0);
+    cache_lease_end(c, &l, 0, 0);
+    cache_lease_end(c, &l, 0, 0);
     assert_int_equal(cache_available(c), 3);
     cache_close(c);
 }
@@ -445,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_random_middle),
         cmocka_unit_test(test_random_roomy),
         cmocka_unit_test(test_eviction_order),
+        cmocka_unit_test(test_prefix_stays),
         cmocka_unit_test(test_last_page),
         cmocka_unit_test(test_exhausted),
     };

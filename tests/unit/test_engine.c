@@ -378,14 +378,44 @@ static void test_held_back(void **state)
     assert_int_equal(n->put_back_n, 0);
 }
 
+/* 300 requests of ten families in any order, and a pool that holds two families: with the whole window in sight each prefix
+ * is computed once; with a tenth of it in sight the pages that will be wanted again are kept rather than others. */
+static void test_prefixes_once(void **state)
+{
+    static const struct { int64_t window, again_max; } runs[2] = { { 16384, 0 }, { 30, 45 } };
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        int32_t prompt[130], submitted = 0;
+        int64_t computed;
+
+        rig.cfg.kv_pages_max = 60;
+        rig.cfg.sequences_max = 8;
+        rig.cfg.plan_window_max = runs[k].window;
+        rig.cfg.step_ms_max = 60000;       /* a busy machine must not change the steps */
+        rig_start(&rig);
+        while (submitted < 300 || engine_counts(rig.engine)->waiting_n > 0) {
+            for (; submitted < 300 && engine_room(rig.engine) > 0; submitted++) {
+                rig_prompt(prompt, 130, 100, (uint64_t)(submitted * 7 % 10), (uint64_t)submitted);
+                engine_submit(rig.engine, rig_request(submitted, prompt, 130, 4));
+            }
+            assert_int_equal(engine_step(rig.engine), ST_OK);
+        }
+        rig_run(&rig);
+        assert_int_equal(rig.ended_n, 300);
+        rig_forget(&rig);
+        computed = engine_counts(rig.engine)->prefill_tokens - 10 * 100 - 300 * 30;
+        assert_true(computed <= runs[k].again_max * 100);
+        assert_true(engine_cache_counts(rig.engine).evicted_pages > 300);
+    }
+}
+
 /* A request that is held back does not keep one behind it from starting. */
 static void test_looks_beyond(void **state)
 {
     int32_t prompt[400];
 
     (void)state;
-    rig.cfg.step_rows_max = 16;
-    rig_start(&rig);
     for (int i = 0; i < 3; i++) {
         rig_prompt(prompt, 400, i < 2 ? 390 : 0, 1, (uint64_t)i);
         prompt[0] = i < 2 ? 3 : 299;                       /* the third is behind the others in the walk */
@@ -545,6 +575,7 @@ int main(void)
         cmocka_unit_test_setup(test_error_alone, fresh),
         cmocka_unit_test_setup(test_pool_too_small, fresh),
         cmocka_unit_test_setup(test_held_back, fresh),
+        cmocka_unit_test_setup(test_prefixes_once, fresh),
         cmocka_unit_test_setup(test_looks_beyond, fresh),
         cmocka_unit_test_setup(test_progress, fresh),
         cmocka_unit_test_setup(test_drop_and_resume, fresh),

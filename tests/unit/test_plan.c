@@ -154,6 +154,16 @@ static int32_t oracle_wanted(const struct oracle *o, const int32_t *tokens, int3
     return best;
 }
 
+static void check_wanted(const struct plan *p, const struct oracle *o, const struct request *r)
+{
+    struct plan_wants w = plan_wanted(p, r->prompt, r->prompt_n);
+    struct oracle next = { .n = o->n > 0 };
+
+    next.sorted[0] = oracle_at(o, 0);
+    assert_int_equal(w.later_n, oracle_wanted(o, r->prompt, r->prompt_n));
+    assert_int_equal(w.soon_n, oracle_wanted(&next, r->prompt, r->prompt_n));
+}
+
 static void test_walk_order(void **state)
 {
     struct plan *p = open_plan(86400);
@@ -180,7 +190,7 @@ static void test_walk_order(void **state)
             oracle_take(&o, r);
             plan_take(p, r);
             if (op % 8 == 0)
-                assert_int_equal(plan_wanted(p, r->prompt, r->prompt_n), oracle_wanted(&o, r->prompt, r->prompt_n));
+                check_wanted(p, &o, r);
             unmake(r);
         }
         assert_int_equal(plan_length(p), o.n);

@@ -3,8 +3,10 @@
  * A page holds the KV of PAGE_POSITIONS positions. It is free, cached (in the tree, nobody reads it) or held (some
  * sequence holds a reference): free + cached + held = total, always. The tree maps runs of tokens to pages at page
  * granularity; a match may end inside a page, whose first positions are then copied to a private page.
- * Eviction: leaves only, so a prefix never loses its beginning. First those that no waiting request wants (see
- * cache_lease_end), then those used longest ago: in a walk over sorted prompts these are the branches left behind.
+ * Eviction: leaves only, so a prefix never loses its beginning. What is needed last goes first (Belady 1966), as far as
+ * the plan knows (cache_lease_end and cache_want are told): first what no waiting request wants and no second one ever
+ * did, then what no waiting request wants, the oldest first; then what only the next circle of the walk wants, the latest
+ * used first, for the walk has just left it behind and comes back to it last; then what the walk wants next.
  * Cost: a look-up is one search tree descent a page (log of the siblings), so thousands of prompts that differ after a
  * long common prefix stay cheap. Threads: the engine's. Ownership: a lease holds references until cache_lease_end.
  * Allocates at open only: a tree node is a page's own record. */
@@ -50,9 +52,12 @@ MUST_USE status cache_lease_grow(struct cache *c, struct cache_lease *l, int32_t
 /* Positions [0, computed_n) of tokens are computed: full pages go into the tree. Where another sequence has published
  * the same run meanwhile, the lease changes over to the tree's page and gives its own back. */
 void cache_lease_publish(struct cache *c, struct cache_lease *l, const int32_t *tokens, int32_t computed_n);
-/* Gives everything back; published pages stay cached. Those that hold a position below wanted_n are expected to be read
- * again and outlive all others. The lease is empty afterwards; ending an empty one does nothing. */
-void cache_lease_end(struct cache *c, struct cache_lease *l, int32_t wanted_n);
+/* Gives everything back; published pages stay cached. Positions below soon_n are wanted by what the plan takes next, those
+ * below later_n by some request that waits (soon_n <= later_n). The lease is empty afterwards; ending an empty one does
+ * nothing. */
+void cache_lease_end(struct cache *c, struct cache_lease *l, int32_t soon_n, int32_t later_n);
+/* A request with these tokens waits from now on: what of them is in the tree is kept for it. */
+void cache_want(struct cache *c, const int32_t *tokens, int32_t tokens_n);
 
 /* Pages that could be had right now by taking free ones and evicting cached ones. */
 int32_t cache_available(const struct cache *c);

@@ -11,6 +11,8 @@
 
 #define NONE (-1)
 
+enum page_class { NEVER_SHARED, SHARED_ONCE, WANTED_LATER, WANTED_SOON };       /* evicted in this order */
+
 struct page {
     int32_t tokens[PAGE_POSITIONS];
     int32_t refs;
@@ -18,7 +20,8 @@ struct page {
     int32_t left, right;           /* siblings */
     int32_t leaf_i;                /* place in the heap of evictable leaves; NONE: not there */
     uint64_t used;                 /* tick of the last begin, publish or end that touched it */
-    bool in_tree, wanted;
+    bool in_tree, shared;          /* shared: a second sequence has read it */
+    enum page_class class;
 };
 
 struct cache {
@@ -44,7 +47,9 @@ static inline uint32_t page_priority(int32_t page)
 /* Heap order: evicted first. */
 static inline bool page_goes_before(const struct page *a, const struct page *b)
 {
-    return a->wanted != b->wanted ? b->wanted : a->used < b->used;
+    if (a->class != b->class)
+        return a->class < b->class;
+    return a->class == WANTED_LATER ? a->used > b->used : a->used < b->used;
 }
 
 int32_t tokens_common(const int32_t *a, const int32_t *b, int32_t n);

@@ -137,8 +137,10 @@ static int32_t partial_take(struct cache *c, struct cache_lease *l, int32_t src,
 
     page_hold(c, src);
     page = page_take(c);
-    if (page != NONE)
+    if (page != NONE) {
         c->pages[src].used = c->tick;
+        c->pages[src].shared = true;
+    }
     page_drop(c, src);
     if (page == NONE)
         return 0;
@@ -167,6 +169,7 @@ void cache_lease_begin(struct cache *c, struct cache_lease *l, int32_t *pages, i
             break;
         }
         c->pages[child].used = c->tick;
+        c->pages[child].shared = true;
         page_hold(c, child);
         lease_add(l, child);
         l->shared_n++;
@@ -206,6 +209,7 @@ void cache_lease_publish(struct cache *c, struct cache_lease *l, const int32_t *
         } else {
             twin = own;
             memcpy(c->pages[own].tokens, run, sizeof c->pages[own].tokens);
+            c->pages[own].shared = false;
             tree_insert(c, parent, own);
         }
         c->pages[twin].used = c->tick;
@@ -213,15 +217,38 @@ void cache_lease_publish(struct cache *c, struct cache_lease *l, const int32_t *
     }
 }
 
-void cache_lease_end(struct cache *c, struct cache_lease *l, int32_t wanted_n)
+void cache_lease_end(struct cache *c, struct cache_lease *l, int32_t soon_n, int32_t later_n)
 {
     c->tick++;
     for (int32_t i = l->pages_n; i-- > 0;) {
         struct page *p = &c->pages[l->pages[i]];
 
         p->used = c->tick;
-        p->wanted = (int64_t)i * PAGE_POSITIONS < wanted_n;
+        p->class = i * PAGE_POSITIONS < soon_n  ? WANTED_SOON
+                 : i * PAGE_POSITIONS < later_n ? WANTED_LATER
+                 : p->shared                    ? SHARED_ONCE : NEVER_SHARED;
         page_drop(c, l->pages[i]);
     }
     *l = (struct cache_lease){ NULL, 0, 0, 0 };
+}
+
+void cache_want(struct cache *c, const int32_t *tokens, int32_t tokens_n)
+{
+    int32_t at = c->pages_n, common = PAGE_POSITIONS;
+
+    for (int32_t n = 0; n < tokens_n && common == PAGE_POSITIONS; n += common) {
+        int32_t left = tokens_n - n;
+        bool leaf;
+
+        at = tree_find(c, at, tokens + n, left < PAGE_POSITIONS ? left : PAGE_POSITIONS, &common);
+        if (at == NONE)
+            break;
+        if (c->pages[at].refs > 0 || c->pages[at].class >= WANTED_LATER)
+            continue;              /* held: its class is set when it is given back */
+        leaf = c->pages[at].leaf_i != NONE;
+        leaves_remove(c, at);
+        c->pages[at].class = WANTED_LATER;
+        if (leaf)
+            leaves_push(c, at);
+    }
 }

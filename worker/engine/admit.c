@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "worker/lines/lines.h"
 
-#define LOOK_MAX 64            /* requests held back that are looked beyond in one step */
+#define LOOK_MAX 16            /* requests held back that are looked beyond in one step: where more wait for one prefix, they
+                                * fill the batch as soon as it is there, and what is begun beyond them meanwhile would be
+                                * far from where the walk stands: its pages might be gone when the walk gets there */
 #define EXPECT_UNKNOWN 256     /* output tokens of a request while none has ended */
 #define EXPECT_BEYOND 32       /* more than expected already: at least so many are still to come */
 #define LEARN_N 64             /* ended choices that the expectation remembers */
@@ -45,32 +47,38 @@ static int32_t pages_expect(const struct engine *e, const struct request *r, con
     return (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
 }
 
+/* Pages that a running sequence is expected to take yet. */
+static int64_t pages_more(const struct engine *e, const struct seq *s)
+{
+    int32_t more = pages_expect(e, s->r, s->c) - s->lease.pages_n;
+
+    return more > 0 ? more : 0;
+}
+
 /* Whether s can start without throwing out what runs: the pages that the others still expect are theirs. */
 static bool pages_suffice(const struct engine *e, const struct seq *s)
 {
     int32_t idle, cached = cache_peek(e->cache, s->known, s->computed_n, &idle);
-    int64_t left = (int64_t)cache_available(e->cache) - idle;
 
-    if (e->running_n == 0)
-        return true;
-    for (int32_t i = 0; i < e->running_n; i++) {
-        const struct seq *other = e->running[i];
-        int32_t more = pages_expect(e, other->r, other->c) - other->lease.pages_n;
+    return e->running_n == 0 || e->pages_left - idle >= pages_expect(e, s->r, s->c) - cached / PAGE_POSITIONS;
+}
 
-        left -= more > 0 ? more : 0;
-    }
-    return left >= pages_expect(e, s->r, s->c) - cached / PAGE_POSITIONS;
+static void front_add(struct engine *e, const struct seq *s)
+{
+    if (s->end_n - s->computed_n > 1)
+        e->fronts[e->fronts_n++] = (struct front){ s->computed_n, s->known[s->computed_n], s };
 }
 
 /* Positions of `tokens` that a running sequence will have computed soon and has not yet. */
-static int32_t soon_cached(const struct seq *running, const struct request *r, const int32_t *tokens, int32_t n)
+static int32_t soon_cached(const struct front *f, const struct request *r, const int32_t *tokens, int32_t n)
 {
-    int32_t at = running->computed_n, common = 0;
+    const struct seq *running = f->s;
+    int32_t common = 0;
 
-    n = n < running->end_n ? n : running->end_n;
     /* Most are told apart here: it has passed the common part, or the next tokens differ. */
-    if (at >= n || running->known[at] != tokens[at])
+    if (f->computed_n >= n || f->token != tokens[f->computed_n])
         return 0;
+    n = n < running->end_n ? n : running->end_n;
     while (common + PAGE_POSITIONS <= n
            && memcmp(running->known + common, tokens + common, PAGE_POSITIONS * sizeof tokens[0]) == 0)
         common += PAGE_POSITIONS;
@@ -79,7 +87,7 @@ static int32_t soon_cached(const struct seq *running, const struct request *r, c
     /* Only full pages are published; a sister's last page can be copied as it is. */
     if (running->r != r && (common / PAGE_POSITIONS + 1) * PAGE_POSITIONS > running->end_n)
         common -= common % PAGE_POSITIONS;
-    return common > at ? common : 0;
+    return common > f->computed_n ? common : 0;
 }
 
 static bool is_held_back(const struct engine *e, const struct request *r, int32_t choice_i)
@@ -87,8 +95,8 @@ static bool is_held_back(const struct engine *e, const struct request *r, int32_
     int32_t n = choice_need(r, choice_i).from, soon = 0;
 
     n = n < r->prompt_n ? n : r->prompt_n;
-    for (int32_t i = 0; i < e->running_n; i++) {
-        int32_t got = soon_cached(e->running[i], r, r->prompt, n);
+    for (int32_t i = 0; i < e->fronts_n; i++) {
+        int32_t got = soon_cached(&e->fronts[i], r, r->prompt, n);
 
         soon = got > soon ? got : soon;
     }
@@ -169,10 +177,15 @@ static void request_first_start(struct engine *e, struct seq *s)
 
 static void seq_start(struct engine *e, struct job *j, struct seq *s)
 {
+    int32_t available = cache_available(e->cache);
+
     e->spare_n--;
     s->job = j;
     if (prefix_take(e, s) != ST_OK)
         e->failed = true;
+    e->pages_left -= available - cache_available(e->cache) + pages_more(e, s);
+    e->rows_known += s->end_n - s->computed_n;
+    front_add(e, s);
     request_first_start(e, s);
     running_insert(e, s);
     j->running_n++;
@@ -193,10 +206,16 @@ static int32_t choice_next(struct engine *e, struct request *r, int32_t i)
     return i;
 }
 
+/* Where the next step is full already, a later start finds more of its prefix in the cache and holds no pages meanwhile. */
+static bool can_start(const struct engine *e)
+{
+    return e->spare_n > 0 && e->rows_known < e->rows_max;
+}
+
 /* Starts the next choices of a job that runs. */
 static enum start job_go_on(struct engine *e, struct job *j)
 {
-    while (e->spare_n > 0) {
+    while (can_start(e)) {
         struct seq *s = e->spare[e->spare_n - 1];
 
         j->next_choice = choice_next(e, j->r, j->next_choice);
@@ -261,11 +280,19 @@ void engine_admit(struct engine *e)
     struct request *r, *next;
     int32_t held_n = 0;
 
+    e->fronts_n = 0;
+    e->rows_known = 0;
+    e->pages_left = cache_available(e->cache);
+    for (int32_t i = 0; i < e->running_n; i++) {
+        front_add(e, e->running[i]);
+        e->pages_left -= pages_more(e, e->running[i]);
+        e->rows_known += e->running[i]->end_n - e->running[i]->computed_n;
+    }
     for (int32_t i = 0; i < e->running_n; i++)         /* starting inserts behind i: a job's later choices are younger */
         if (e->running[i]->job->next_choice < e->running[i]->r->params.n
             && job_go_on(e, e->running[i]->job) == NO_PAGES)
             return;
-    for (r = plan_peek(e->plan); r != NULL && e->spare_n > 0 && held_n < LOOK_MAX; r = next) {
+    for (r = plan_peek(e->plan); r != NULL && can_start(e) && held_n < LOOK_MAX; r = next) {
         enum start what;
 
         next = plan_after(e->plan, r);

@@ -52,6 +52,7 @@ static void slots_open(struct engine *e)
     e->seqs = mem_take_zero(n, sizeof e->seqs[0]);
     e->spare = mem_take(n * sizeof e->spare[0]);
     e->running = mem_take(n * sizeof e->running[0]);
+    e->fronts = mem_take(n * sizeof e->fronts[0]);
     e->jobs = mem_take_zero(n, sizeof e->jobs[0]);
     e->jobs_spare = mem_take(n * sizeof e->jobs_spare[0]);
     e->page_tables = device_buffer_take(e->d, n * room * sizeof e->page_tables[0]);
@@ -139,6 +140,7 @@ void engine_close(struct engine *e)
     free(e->ends);
     free(e->jobs_spare);
     free(e->jobs);
+    free(e->fronts);
     free(e->running);
     free(e->spare);
     free(e->seqs);
@@ -211,10 +213,12 @@ static bool is_sound(struct engine *e, struct request *r)
 void engine_submit(struct engine *e, struct request *r)
 {
     ASSERT(r->verdict == VERDICT_NONE && r->choices != NULL && r->params.n > 0);
-    if (is_sound(e, r))
+    if (is_sound(e, r)) {
+        cache_want(e->cache, r->prompt, r->prompt_n);
         plan_add(e->plan, r);
-    else
+    } else {
         request_end(e, r);
+    }
     counts_refresh(e);
 }
 
@@ -230,11 +234,11 @@ int64_t engine_room(const struct engine *e)
 
 /* ---- sequences ---- */
 
-void seq_stop(struct engine *e, struct seq *s, int32_t wanted_n)
+void seq_stop(struct engine *e, struct seq *s, struct plan_wants wants)
 {
     int32_t i = 0;
 
-    cache_lease_end(e->cache, &s->lease, wanted_n);
+    cache_lease_end(e->cache, &s->lease, wants.soon_n, wants.later_n);
     while (e->running[i] != s)
         i++;
     for (e->running_n--; i < e->running_n; i++)
@@ -249,13 +253,30 @@ static void job_give(struct engine *e, struct job *j)
     e->jobs_spare[e->jobs_spare_n++] = j;
 }
 
+/* Of the tokens computed, those with which something that is still to come begins. */
+static struct plan_wants wants_of(const struct engine *e, const struct seq *s)
+{
+    struct plan_wants w = plan_wanted(e->plan, s->known, s->computed_n);
+    int32_t sisters_n = s->job->next_choice < s->r->params.n ? s->r->prompt_n : 0;
+
+    w.soon_n = w.soon_n > sisters_n ? w.soon_n : sisters_n;
+    w.later_n = w.later_n > w.soon_n ? w.later_n : w.soon_n;
+    return w;
+}
+
+/* It comes back for all of them. */
+static struct plan_wants wants_all(const struct seq *s)
+{
+    return (struct plan_wants){ s->computed_n, s->computed_n };
+}
+
 void seq_put_back(struct engine *e, struct seq *s)
 {
     struct job *j = s->job;
 
     if (s->c->tokens_n > s->saved_n)
         e->ports.progress(e->ports.ctx, s->r, s->choice_i);
-    seq_stop(e, s, s->computed_n);
+    seq_stop(e, s, wants_all(s));
     e->counts.put_back_n++;
     if (s->choice_i < j->next_choice)
         j->next_choice = s->choice_i;
@@ -263,15 +284,6 @@ void seq_put_back(struct engine *e, struct seq *s)
         return;
     job_give(e, j);
     plan_put_back(e->plan, s->r);
-}
-
-/* Of the tokens computed, those with which something that is still to come begins. */
-static int32_t wanted_of(const struct engine *e, const struct seq *s)
-{
-    int32_t n = s->job->next_choice < s->r->params.n ? s->r->prompt_n : 0;
-    int32_t others = plan_wanted(e->plan, s->known, s->computed_n);
-
-    return n > others ? n : others;
 }
 
 void seq_end(struct engine *e, struct seq *s)
@@ -282,7 +294,7 @@ void seq_end(struct engine *e, struct seq *s)
 
     if (s->c->finish != FINISH_ERROR)
         lengths_observe(&e->lengths, s->c->tokens_n);
-    seq_stop(e, s, wanted_of(e, s));
+    seq_stop(e, s, wants_of(e, s));
     for (int32_t i = 0; i < r->params.n && over; i++)
         over = r->choices[i].detok.tokenizer != NULL && choice_is_done(r, i);
     if (over) {
@@ -371,7 +383,7 @@ void engine_drop(struct engine *e, void (*dropped)(void *ctx, struct request *r)
         struct job *j = s->job;
 
         r = s->r;
-        seq_stop(e, s, s->computed_n);
+        seq_stop(e, s, wants_all(s));
         if (j->running_n > 0)
             continue;
         job_give(e, j);

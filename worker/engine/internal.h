@@ -41,6 +41,9 @@ struct seq {
     struct token_bias *bias; int32_t bias_n, bias_room;        /* params.bias and the end tokens, while those are forbidden */
 };
 
+/* Where a sequence that computes known tokens stands: all that most look-ups need, close together. */
+struct front { int32_t computed_n, token; const struct seq *s; };
+
 /* Output lengths of ended choices, for admission. */
 struct lengths { double mean, deviation; int64_t n; };
 
@@ -61,6 +64,9 @@ struct engine {
     struct seq *seqs; int32_t seqs_n;          /* slots */
     struct seq **spare; int32_t spare_n;
     struct seq **running; int32_t running_n;   /* oldest first */
+    struct front *fronts; int32_t fronts_n;    /* during admission */
+    int64_t pages_left;                        /* during admission: available, less what running sequences still expect */
+    int64_t rows_known;                        /* during admission: rows that running sequences have ready to compute */
     struct job *jobs;                          /* [seqs_n]: each has a sequence that runs */
     struct job **jobs_spare; int32_t jobs_spare_n;
     int32_t *page_tables;
@@ -115,7 +121,7 @@ bool engine_compose(struct engine *e);
 /* ---- engine.c ---- */
 
 /* Gives the lease back, takes the sequence out of those that run. Its job stays. */
-void seq_stop(struct engine *e, struct seq *s, int32_t wanted_n);
+void seq_stop(struct engine *e, struct seq *s, struct plan_wants wants);
 void seq_put_back(struct engine *e, struct seq *s);
 /* The choice is done: ends the sequence, and the request with its last choice. */
 void seq_end(struct engine *e, struct seq *s);

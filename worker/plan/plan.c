@@ -360,22 +360,32 @@ struct request *plan_next(struct plan *p)
     return r;
 }
 
-int32_t plan_wanted(const struct plan *p, const int32_t *tokens, int32_t tokens_n)
+static int32_t common_with(const struct request *r, const int32_t *tokens, int32_t tokens_n)
 {
-    int32_t most = 0;
+    return walk_common(r->prompt, tokens, 0, r->prompt_n < tokens_n ? r->prompt_n : tokens_n);
+}
 
+struct plan_wants plan_wanted(const struct plan *p, const int32_t *tokens, int32_t tokens_n)
+{
+    struct plan_wants w = { 0, 0 };
+
+    for (const struct waiting *x = p->put_back; x != NULL; x = x->after) {
+        int32_t n = common_with(x->request, tokens, tokens_n);
+
+        w.soon_n = n > w.soon_n ? n : w.soon_n;
+    }
+    if (p->walks_n > 0) {
+        int32_t n = common_with(p->walks[0]->cursor->request, tokens, tokens_n);
+
+        w.soon_n = n > w.soon_n ? n : w.soon_n;
+    }
+    w.later_n = w.soon_n;
     for (int64_t i = 0; i < p->walks_n && i < WALKS_SEARCHED_MAX; i++) {
         int32_t n = walk_wanted(p->walks[i], tokens, tokens_n);
 
-        most = n > most ? n : most;
+        w.later_n = n > w.later_n ? n : w.later_n;
     }
-    for (const struct waiting *x = p->put_back; x != NULL; x = x->after) {
-        const struct request *r = x->request;
-        int32_t n = walk_common(r->prompt, tokens, 0, r->prompt_n < tokens_n ? r->prompt_n : tokens_n);
-
-        most = n > most ? n : most;
-    }
-    return most;
+    return w;
 }
 
 struct plan_savings plan_savings(const struct plan *p)

@@ -38,8 +38,10 @@ void plan_take(struct plan *p, struct request *r);
 int64_t plan_length(const struct plan *p);
 int64_t plan_bytes(const struct plan *p);      /* memory of the waiting requests, as it was when they were added */
 
-/* How many of the tokens some waiting request begins with, too: what of them is worth keeping. */
-int32_t plan_wanted(const struct plan *p, const int32_t *tokens, int32_t tokens_n);
+/* What of the tokens is worth keeping: soon_n of them begin a request that comes next (put back, or where a walk stands),
+ * later_n some waiting request; soon_n <= later_n. */
+struct plan_wants { int32_t soon_n, later_n; };
+struct plan_wants plan_wanted(const struct plan *p, const int32_t *tokens, int32_t tokens_n);
 
 /* What prefix sharing saves, for `nightshift plan`: tokens in all prompts, and tokens of the radix tree's nodes. */
 struct plan_savings { int64_t requests_n, prompt_tokens, unique_tokens, output_tokens_max; };
