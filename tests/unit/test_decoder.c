@@ -123,6 +123,8 @@ static void shape_of_smollm2(void **state)
 PUT_TEXT(arch_mamba, "general.architecture", "mamba\n")
 PUT_U32(arch_number, "general.architecture", 1)
 PUT_U32(split, "split.count", 3)
+PUT_TEXT(adapter, "general.type", "adapter")
+PUT_U32(old_blocks, "general.quantization_version", 1)
 PUT_U32(layers_0, "llama.block_count", 0)
 PUT_U32(layers_huge, "llama.block_count", 4000000000u)
 PUT_U32(layers_3, "llama.block_count", 3)
@@ -164,6 +166,8 @@ static void metadata_is_checked(void **state)
     refused("general.architecture", arch_number, "general.architecture is missing");
     refused("general.architecture", NULL, "general.architecture is missing");
     refused(NULL, split, "one of 3 parts");
+    refused(NULL, adapter, "general.type is \"adapter\"");
+    refused(NULL, old_blocks, "quantization_version is 1; 2 is supported");
     refused("llama.block_count", NULL, "llama.block_count is missing");
     refused("llama.block_count", layers_0, "llama.block_count is 0; 1 to");
     refused("llama.block_count", layers_huge, "llama.block_count is 4000000000");

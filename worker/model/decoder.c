@@ -98,15 +98,31 @@ static void show(const char *text, size_t n, char out[64])
     out[i] = 0;
 }
 
-static status find_family(struct reading *r)
+/* That the file holds one whole model, in the block layouts of today. */
+static status check_file(const struct reading *r)
 {
-    const char *arch;
-    char shown[64], names[256];
-    int64_t parts;
+    const char *type;
+    char shown[64];
+    int64_t parts, version;
     size_t n;
 
     if (gguf_int(r->g, "split.count", &parts) && parts > 1)
         return bad(r, "is one of %" PRId64 " parts of a model: join them with llama-gguf-split --merge", parts);
+    if (gguf_text(r->g, "general.type", &type, &n) && (n != 5 || memcmp(type, "model", 5) != 0)) {
+        show(type, n, shown);
+        return bad(r, "holds no model: general.type is \"%s\"", shown);
+    }
+    if (gguf_int(r->g, "general.quantization_version", &version) && version != 2)
+        return bad(r, "general.quantization_version is %" PRId64 "; 2 is supported", version);
+    return ST_OK;
+}
+
+static status find_family(struct reading *r)
+{
+    const char *arch;
+    char shown[64], names[256];
+    size_t n;
+
     if (!gguf_text(r->g, "general.architecture", &arch, &n))
         return bad(r, "general.architecture is missing");
     r->d->family = family_find(arch, n);
@@ -399,6 +415,7 @@ status decoder_read(const struct gguf *g, struct decoder *out, struct error *err
     status st = ST_OK;
 
     memset(out, 0, sizeof *out);
+    TRY(check_file(&r));
     TRY(find_family(&r));
     TRY(check_keys(&r));
     TRY(read_shape(&r));
