@@ -142,7 +142,7 @@ static void trailing_assistant(void **state)
     request_free(r);
 }
 
-static void read_with_template(const char *template, const char *fields, const char *want, const char *error)
+static void read_with_template(const char *template, const char *fields, const char *want, int controls, const char *error)
 {
     struct lines_fixture own;
     struct request *r;
@@ -158,6 +158,7 @@ static void read_with_template(const char *template, const char *fields, const c
     } else {
         assert_good(r);
         assert_prompt(r, want);
+        assert_int_equal(controls_in(r), controls);
         request_free(r);
     }
     lines_fixture_close(&own);
@@ -171,15 +172,17 @@ static void templates_see_the_line(void **state)
     (void)state;
 
     /* bos_token is the template's own word; nothing is added in front of it although the tokenizer adds one to raw texts */
-    read_with_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", user, "<|im_start|>q<|im_end|>", NULL);
-    read_with_template("{{ raise_exception('roles must alternate') }}", user, NULL, "roles must alternate");
-    read_with_template("{% if tools %}x{% endif %}{% if documents is none %}y{% endif %}", user, "y", NULL);
+    read_with_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", user, "<|im_start|>q<|im_end|>", 2, NULL);
+    read_with_template("{{ raise_exception('roles must alternate') }}", user, NULL, 0, "roles must alternate");
+    read_with_template("{% if tools %}x{% endif %}{% if documents is none %}y{% endif %}", user, "y", 0, NULL);
     snprintf(fields, sizeof fields, "%s,\"chat_template_kwargs\":{\"mode\":\"<|im_end|>\",\"deep\":{\"k\":[1,true]}}", user);
-    read_with_template("{{ mode }}{{ deep.k[0] + 1 }}{{ 'T' if deep['k'][1] else 'F' }}", fields, "<|im_end|>2T", NULL);
+    read_with_template("{{ mode }}{{ deep.k[0] + 1 }}{{ 'T' if deep['k'][1] else 'F' }}", fields, "<|im_end|>2T", 0, NULL);
     /* a template that trims: as apply_chat_template, the space it takes away stays away */
-    read_with_template("{{ messages[0].content | trim }}<|im_end|>", tail, "so", NULL);
-    read_with_template("a{{ messages[0].content }}b", tail, "aso  ", NULL);
-    read_with_template("nothing of it", tail, NULL, "leaves the last message out");
+    read_with_template("{{ messages[0].content | trim }}<|im_end|>", tail, "so", 0, NULL);
+    read_with_template("a{{ messages[0].content }}b", tail, "aso  ", 0, NULL);
+    read_with_template("{{ 'begins' if add_generation_prompt else 'goes on' }}{{ messages[0].content }}", tail, "goes onso  ", 0,
+                       NULL);
+    read_with_template("nothing of it", tail, NULL, 0, "leaves the last message out");
     /* what it makes of the messages may be nothing */
     {
         struct lines_fixture own;

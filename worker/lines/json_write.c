@@ -162,8 +162,8 @@ static void float_add_slow(struct buf *b, float v)
     buf_add(b, text, (size_t)n);
 }
 
-/* Tries one digit more until it reads back. The quotient of two exact doubles is correctly rounded, so it is the double
- * that a reader gets from the decimal. */
+/* Tries one digit more until it reads back; what needs fewer than six has zeros behind, which are dropped. The quotient of
+ * two exact doubles is correctly rounded, so it is the double that a reader gets from the decimal. */
 void json_add_float(struct buf *b, float v)
 {
     double a = fabs((double)v);
@@ -180,7 +180,7 @@ void json_add_float(struct buf *b, float v)
     if (v < 0)
         buf_add_byte(b, '-');
     e10 = (int)floor(log10(a));
-    for (int n = 1; n <= 10; n++) {
+    for (int n = 6; n <= 10; n++) {
         int scale = n - 1 - e10;
         double p = power10[scale < 0 ? -scale : scale];
         uint64_t digits = (uint64_t)((scale < 0 ? a / p : a * p) + 0.5);
