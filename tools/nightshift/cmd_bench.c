@@ -6,11 +6,13 @@
 #include "base/clock.h"
 #include "tools/bench/bench_attention.h"
 #include "tools/bench/bench_kernels.h"
+#include "tools/bench/bench_lines.h"
 #include "tools/bench/bench_step.h"
 #include "tools/nightshift/cli.h"
+#include "worker/pipeline/model_text.h"
 
 struct bench_options {
-    const char *what, *model_path;
+    const char *what, *model_path, *input;
     double seconds;
     int context;
 };
@@ -31,6 +33,7 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
         CLI_OPTIONS, { "model", required_argument, NULL, 'm' }, { "seconds", required_argument, NULL, SECONDS },
         { "context", required_argument, NULL, CONTEXT }, { "cpu-time", no_argument, NULL, CPU_TIME }, { 0 }
     };
+    bool needs_model;
     int option;
 
     while ((option = getopt_long(argc, argv, "m:", options, NULL)) != -1) {
@@ -47,11 +50,15 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
     cli_start(cli);
     if (cli->done)
         return;
-    o->what = optind < argc ? argv[optind] : "";
-    if (optind + 1 != argc || !(o->seconds > 0 && o->seconds <= 3600) || o->context < 1
-        || o->context > BENCH_STEP_ROWS_MAX || (strcmp(o->what, "step") == 0 && o->model_path == NULL)) {
+    o->what = optind < argc ? argv[optind++] : "";
+    needs_model = strcmp(o->what, "step") == 0 || strcmp(o->what, "lines") == 0;
+    if (strcmp(o->what, "lines") == 0 && optind < argc)
+        o->input = argv[optind++];
+    if (optind != argc || !(o->seconds > 0 && o->seconds <= 3600) || o->context < 1
+        || o->context > BENCH_STEP_ROWS_MAX || (needs_model && o->model_path == NULL)
+        || (strcmp(o->what, "lines") == 0 && o->input == NULL)) {
         cli->done = true;
-        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention or step -m MODEL is needed, --seconds above 0, "
+        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, step -m MODEL or lines IN -m MODEL is needed, --seconds above 0, "
                                   "--context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
     }
 }
@@ -88,6 +95,20 @@ out:
     return st;
 }
 
+/* No device: the cost of a line on one core besides the model. */
+static status lines_bench(const struct config *cfg, const struct bench_options *o, bool json, struct error *err)
+{
+    struct bench_lines b = { .input = o->input, .answer_n = 20, .seconds = o->seconds, .json = json };
+    struct model_text text;
+    status st;
+
+    TRY(model_text_open(&text, cfg, o->model_path, NULL, err));
+    TRY(bench_lines_run(&text.lines, &b, stdout, err));
+out:
+    model_text_close(&text);
+    return st;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     struct bench_options o = { .seconds = 2, .context = 128 };
@@ -100,6 +121,10 @@ int cmd_bench(int argc, char **argv)
     options_read(&cli, argc, argv, &o);
     if (cli.done)
         return cli.exit_code;
+    if (strcmp(o.what, "lines") == 0) {
+        st = lines_bench(&cli.cfg, &o, cli.json, &err);
+        return st == ST_OK ? EXIT_CODE_DONE : cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
+    }
     st = device_open(&cli.cfg, &d, &err);
     if (st == ST_OK)
         st = strcmp(o.what, "step") == 0    ? step_bench(d, &o, cli.json, &err)
