@@ -126,6 +126,7 @@ def machine():
 
 def report(a, fig):
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE).stdout.decode().strip()
+    os.makedirs(HERE + "/results", exist_ok=True)
     path = HERE + "/results/peer_llama.csv"
     new = not os.path.exists(path)
     with open(path, "a", newline="") as f:
