@@ -93,6 +93,41 @@ static void sound_lines_that_cannot_be_read_keep_their_id(void **state)
     }
 }
 
+static void depth_is_bounded(void **state)
+{
+    struct buf b = BUF_EMPTY;
+    struct request *r;
+    (void)state;
+
+    for (int deep = 60; deep <= 70; deep += 10) {
+        buf_reset(&b);
+        buf_add_text(&b, "\"chat_template_kwargs\":{\"a\":");
+        for (int i = 0; i < deep; i++)
+            buf_add_byte(&b, '[');
+        for (int i = 0; i < deep; i++)
+            buf_add_byte(&b, ']');
+        buf_add_byte(&b, '}');
+        r = with_fields(ENDPOINT_CHAT, buf_text(&b));
+        if (deep == 60) {
+            assert_good(r);
+            request_free(r);
+        } else {
+            assert_refused(r, 400, "invalid_value", "chat_template_kwargs", "deeper than 64");
+        }
+    }
+    buf_reset(&b);
+    buf_add_text(&b, "{\"custom_id\":\"a\",\"body\":");
+    for (int i = 0; i < 3000; i++)
+        buf_add_byte(&b, '[');
+    for (int i = 0; i < 3000; i++)
+        buf_add_byte(&b, ']');
+    buf_add_byte(&b, '}');
+    r = lines_fixture_read_bytes(&fix, b.data, b.n);
+    assert_string_equal(r->custom_id, "\"a\"");
+    assert_refused(r, 400, "invalid_value", NULL, "deeper than 2048");
+    buf_fini(&b);
+}
+
 static void oversize_lines(void **state)
 {
     struct record rec = { .value = "{\"custom_id\": \"big\", \"body\": {\"mess", .offset = 4, .oversize = true };
@@ -430,6 +465,7 @@ int main(void)
         cmocka_unit_test(lines_that_are_no_json),
         cmocka_unit_test(places_count_from_the_file_or_the_topic),
         cmocka_unit_test(sound_lines_that_cannot_be_read_keep_their_id),
+        cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test(oversize_lines),
         cmocka_unit_test(envelopes_are_checked),
         cmocka_unit_test(custom_ids_are_echoed),

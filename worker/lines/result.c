@@ -2,6 +2,7 @@
  * CreateChatCompletionResponse, CreateCompletionResponse). Written once, straight into the line. */
 #include "worker/lines/result.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,18 @@ static void error_object_add(struct buf *b, const char *message, int http, const
     buf_add_text(b, ",\"code\":");
     text_or_null(b, code);
     buf_add_byte(b, '}');
+}
+
+static void failed_choice_add(struct buf *b, int32_t index, const struct choice *c)
+{
+    struct buf message = BUF_EMPTY;
+    char number[16];
+
+    snprintf(number, sizeof number, "%" PRId32, index);
+    verdict_message_add(&message, LINES_SEQUENCE, (const char *const[]){ number, c->error, NULL });
+    buf_add_text(b, ",\"error\":");
+    error_object_add(b, buf_text(&message), 500, NULL, verdict_code(LINES_SEQUENCE));
+    buf_fini(&message);
 }
 
 static void line_begin(struct buf *b, const struct request *r, const char *id)
@@ -190,7 +203,6 @@ enum result_kind lines_result(const struct lines_model *m, const struct request 
     const struct request *refused = refused_member(ms);
     const struct choice *failed = NULL;
     int32_t failed_i = -1;
-    char message[sizeof failed->error + 32];
 
     line_begin(line, r, id);
     if (refused != NULL) {
@@ -202,11 +214,8 @@ enum result_kind lines_result(const struct lines_model *m, const struct request 
     response_begin(line, failed_i < 0 ? 200 : 500, id);
     buf_add_byte(line, '{');
     answer_add(line, m, ms, id);
-    if (failed_i >= 0) {
-        snprintf(message, sizeof message, "choice %d: %s", failed_i, failed->error);
-        buf_add_text(line, ",\"error\":");
-        error_object_add(line, message, 500, NULL, lines_failure_code(r));
-    }
+    if (failed_i >= 0)
+        failed_choice_add(line, failed_i, failed);
     buf_add_text(line, "}},\"error\":null}");
     return failed_i < 0 ? RESULT_OUTPUT : RESULT_FAILURE;
 }
@@ -218,6 +227,6 @@ const char *lines_failure_code(const struct request *r)
     const struct choice *failed;
 
     if (refused == NULL)
-        return failed_choice(ms, &failed) >= 0 ? "sequence_failed" : NULL;
+        return failed_choice(ms, &failed) >= 0 ? verdict_code(LINES_SEQUENCE) : NULL;
     return refused->error_code != NULL ? refused->error_code : "internal_error";
 }

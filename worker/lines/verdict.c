@@ -6,11 +6,31 @@
 #include "base/utf8.h"
 #include "worker/lines/internal.h"
 #include "worker/lines/json_write.h"
+#include "worker/lines/result.h"
 
 static const struct { int http; const char *code, *text; } verdicts[] = {
 #define LINES_VERDICT(name, http, code, text) { http, code, text },
 #include "worker/lines/verdicts.def"
 };
+
+const char *verdict_code(enum lines_verdict verdict)
+{
+    return verdicts[verdict].code;
+}
+
+void verdict_message_add(struct buf *b, enum lines_verdict verdict, const char *const *args)
+{
+    for (const char *t = verdicts[verdict].text; *t != '\0'; t++) {
+        if (t[0] != '{' || t[1] != '}') {
+            buf_add_byte(b, *t);
+            continue;
+        }
+        ASSERT(*args != NULL);
+        buf_add_text(b, *args++);
+        t++;
+    }
+    ASSERT(*args == NULL);
+}
 
 void lines_reject(struct request *r, enum lines_verdict verdict, const char *param, const char *const *args)
 {
@@ -18,16 +38,7 @@ void lines_reject(struct request *r, enum lines_verdict verdict, const char *par
 
     if (r->verdict != VERDICT_NONE)
         return;
-    for (const char *t = verdicts[verdict].text; *t != '\0'; t++) {
-        if (t[0] != '{' || t[1] != '}') {
-            buf_add_byte(&b, *t);
-            continue;
-        }
-        ASSERT(*args != NULL);
-        buf_add_text(&b, *args++);
-        t++;
-    }
-    ASSERT(*args == NULL);
+    verdict_message_add(&b, verdict, args);
     r->verdict = verdict == LINES_QUARANTINED ? VERDICT_QUARANTINED
                : verdict == LINES_EXPIRED     ? VERDICT_EXPIRED : VERDICT_REJECTED;
     r->http_status = verdicts[verdict].http;
