@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/cpu/cores.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/step_memo.h"
 
@@ -143,7 +144,7 @@ status cpu_device_open(const struct config *cfg, struct device **out, struct err
     }
     TRY(isa_choose(cfg->cpu_isa, &c->isa, err));
     c->loops = isa_loops(c->isa);
-    info->threads_n = cfg->threads > 0 ? (int)cfg->threads : team_cores();
+    info->threads_n = cfg->threads > 0 ? (int)cfg->threads : cores_allowed();
     TRY(team_open(info->threads_n, &c->team, err));
     c->scratch = mem_take_zero((size_t)info->threads_n, sizeof *c->scratch);
 

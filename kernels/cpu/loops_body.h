@@ -316,6 +316,12 @@ static void widen(const uint16_t *from, int64_t n, float *to)
 /* ---- ceilings ---- */
 
 #ifndef DOT_PEAK
+#ifdef __x86_64__
+#define KEEP(a, b) __asm__ volatile("" : "+x"(a), "+x"(b))     /* lest the product be made once, before the loop */
+#else
+#define KEEP(a, b) __asm__ volatile("" : "+w"(a), "+w"(b))
+#endif
+
 static float dot_peak(int64_t turns, double *flops)
 {
     vec sum[12], w = all(0.999f), x = all(0.001f);
@@ -326,7 +332,7 @@ static float dot_peak(int64_t turns, double *flops)
     UNROLL for (i = 0; i < 12; i++)
         sum[i] = all((float)i);
     for (t = 0; t < turns; t++) {
-        __asm__ volatile("" : "+x"(w), "+x"(x));
+        KEEP(w, x);
         UNROLL for (i = 0; i < 12; i++)
             sum[i] = madd(w, x, sum[i]);
     }

@@ -7,18 +7,18 @@
  * by spinning first; a sleeper announces itself in `sleepers` before it looks a last time, a waker changes the number
  * before it looks at `sleepers`, both sequentially consistent, so that one of them sees the other. Only atomics and a
  * mutex each: ThreadSanitizer follows it. */
-#define _GNU_SOURCE                /* sched_getaffinity */
+#define _POSIX_C_SOURCE 200809L
 #include "kernels/cpu/team.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "kernels/cpu/cores.h"
 
 #define SPIN_NS 200000             /* longer than any gap between two operations of a step, far shorter than a step */
 #define SPINS_PER_LOOK 64          /* pauses between two looks at the clock */
@@ -112,17 +112,6 @@ static void waitable_wait(struct waitable *w, unsigned number, bool want_equal, 
     pthread_mutex_unlock(&w->lock);
 }
 
-int team_cores(void)
-{
-    cpu_set_t set;
-    long online;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
-}
-
 /* Takes parts of run `epoch`, from `own` on, as long as there are any. fn and ctx are read behind a taken part only: the
  * caller cannot change them while a part is not ended. */
 static void parts_run(struct team *t, unsigned epoch, int own)
@@ -168,7 +157,7 @@ status team_open(int threads_n, struct team **out, struct error *err)
     ASSERT(t != NULL);
     memset(t, 0, sizeof *t);
     t->threads_n = threads_n;
-    t->spin_ns = threads_n <= team_cores() ? SPIN_NS : 0;      /* who spins would keep the one he waits for from a core */
+    t->spin_ns = threads_n <= cores_allowed() ? SPIN_NS : 0;      /* who spins would keep the one he waits for from a core */
     t->members = aligned_alloc(64, (size_t)threads_n * sizeof *t->members);
     ASSERT(t->members != NULL);
     memset(t->members, 0, (size_t)threads_n * sizeof *t->members);

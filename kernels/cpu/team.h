@@ -14,8 +14,6 @@
 
 struct team;
 
-int team_cores(void);                          /* cores that this process may use */
-
 /* threads_n >= 1, the caller included. ST_REJECT: the machine gives no more threads. */
 MUST_USE status team_open(int threads_n, struct team **out, struct error *err);
 void team_close(struct team *t);               /* NULL is allowed */

@@ -4,11 +4,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <cmocka.h>
 
+#include "kernels/cpu/cores.h"
 #include "kernels/cpu/team.h"
 
 #define THREADS_MAX 5
@@ -104,12 +107,68 @@ static void test_split(void **state)
         }
 }
 
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int quota(const char *root)
+{
+    char own[256];
+
+    snprintf(own, sizeof own, "%s/own", root);
+    return cores_quota(root, own);
+}
+
+/* Control groups as the kernel shows them: the tightest of the group and those above it, rounded up. */
+static void test_quota(void **state)
+{
+    char root[] = "/tmp/test_team.XXXXXX", path[256];
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(quota(root), 0);                          /* nothing there at all */
+    snprintf(path, sizeof path, "%s/a", root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put(root, "own", "0::/a/b\n");
+    put(root, "a/cpu.max", "max 100000\n");
+    assert_int_equal(quota(root), 0);
+    put(root, "a/cpu.max", "250000 100000\n");
+    assert_int_equal(quota(root), 3);
+    put(root, "cpu.max", "50000 100000\n");
+    assert_int_equal(quota(root), 1);
+    put(root, "cpu.max", "garbage\n");
+    assert_int_equal(quota(root), 3);
+    put(root, "a/cpu.max", "400000 0\n");
+    assert_int_equal(quota(root), 0);
+
+    snprintf(path, sizeof path, "%s/cpu", root);               /* version 1 */
+    assert_int_equal(mkdir(path, 0700), 0);
+    put(root, "own", "3:memory:/x\n7:cpu,cpuacct:/x\nbroken\n");
+    put(root, "cpu/cpu.cfs_quota_us", "-1\n");
+    assert_int_equal(quota(root), 0);
+    put(root, "cpu/cpu.cfs_quota_us", "400000\n");
+    put(root, "cpu/cpu.cfs_period_us", "200000\n");
+    assert_int_equal(quota(root), 2);
+    snprintf(path, sizeof path, "rm -r %s", root);
+    assert_int_equal(system(path), 0);
+    assert_true(cores_allowed() >= 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_sleep),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_quota),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
