@@ -62,6 +62,7 @@ struct sqlite_ckpt {
     struct buf frame;                     /* scratch */
     bool unusable;                        /* the last error was one that only another file cures */
     bool failing;                         /* already logged */
+    bool over;                            /* the last job that it held has ended: the file goes at the close */
 };
 
 /* The one place where SQLite's answers become ours; logs the first failure of a row of them. */
@@ -433,7 +434,7 @@ static status sqlite_forget_job(struct ckpt *ckpt, uint64_t token, uint64_t job)
 {
     struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
     status st = db_ready(c);
-    int64_t newest;
+    int64_t newest, left = 1;
     bool found;
 
     if (st != ST_OK)
@@ -444,8 +445,25 @@ static status sqlite_forget_job(struct ckpt *ckpt, uint64_t token, uint64_t job)
     TRY(found && newest > (int64_t)token ? ST_FENCED : ST_OK);
     sqlite3_bind_int64(c->statement[JOB_CUT], 1, (int64_t)job);
     TRY(step_done(c, JOB_CUT, "forget"));
+    TRY(number_get(c, "SELECT EXISTS (SELECT 1 FROM frame)", &left));
 out:
-    return transaction_end(c, st);
+    st = transaction_end(c, st);
+    c->over = st == ST_OK && left == 0;
+    return st;
+}
+
+/* What a finished job leaves is of no use to anybody, and beside an output it only puzzles. */
+static void files_remove(const char *path)
+{
+    static const char *const suffixes[] = { "", "-wal", "-shm" };
+    struct buf name = BUF_EMPTY;
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        buf_reset(&name);
+        buf_add_format(&name, "%s%s", path, suffixes[i]);
+        unlink(buf_text(&name));
+    }
+    buf_fini(&name);
 }
 
 static void sqlite_close(struct ckpt *ckpt)
@@ -453,6 +471,8 @@ static void sqlite_close(struct ckpt *ckpt)
     struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
 
     db_close(c);
+    if (c->over)
+        files_remove(c->path);
     buf_fini(&c->frame);
     free(c->path);
     free(c);
