@@ -417,6 +417,7 @@ static status fresh_begin(struct file_queue *f, const struct queue_job *job, str
     if (f->errors.fd >= 0)
         TRY(output_clear(&f->errors, err));
     job_id_make(job->fingerprint, f->input.facts.first_hash, f->record.job);
+    f->record.begun_s = clock_wall_ns() / NS_PER_S;
 out:
     return st;
 }
@@ -456,6 +457,7 @@ static status resume_begin(struct file_queue *f, const struct job_record *before
     status st = ST_OK;
 
     strcpy(f->record.job, before->job);
+    f->record.begun_s = before->begun_s;
     TRY(output_recover(&f->output, &f->errors, f->record.job, &f->done, err));
     if (f->errors.fd >= 0)
         TRY(output_recover(&f->errors, &f->output, f->record.job, &f->done, err));
@@ -582,6 +584,7 @@ static void state_fill(struct file_queue *f)
     struct queue_state *s = &f->queue.state;
 
     strcpy(s->job, f->record.job);
+    s->begun_s = f->record.begun_s;
     s->records_n = f->input.facts.records_n;
     s->done_n = f->done.done_n;
     s->failed_n = f->errors.lines_n + f->output.failures_n;

@@ -145,6 +145,7 @@ MUST_USE status output_order(struct file_output *o, const char *job, struct erro
 
 struct job_record {              /* what PATH.job holds */
     char job[17];
+    int64_t begun_s;             /* Unix time of the first start: what a template is told of the date, in every run */
     bool finished, ordered;
     struct input_facts input;
     char *input_path;            /* for people */

@@ -89,7 +89,7 @@ static bool record_parse(const char *text, size_t n, struct job_record *out)
     memcpy(out->fingerprint, fingerprint, fingerprint_n);
     out->fingerprint[fingerprint_n] = '\0';
     good = job != NULL && strlen(job) == 16 && strspn(job, "0123456789abcdef") == 16 && hash_read(hash, &out->input.hash) &&
-           out->input_path != NULL && flag_read(&f, "finished", &out->finished) && flag_read(&f, "ordered", &out->ordered) &&
+           out->input_path != NULL && number_read(&f, "begun", &out->begun_s) && flag_read(&f, "finished", &out->finished) && flag_read(&f, "ordered", &out->ordered) &&
            number_read(&f, "input.bytes", &out->input.bytes) && number_read(&f, "input.lines", &out->input.lines_n) &&
            number_read(&f, "input.records", &out->input.records_n) && flag_read(&f, "input.ended", &out->input.ended) &&
            out->input.bytes >= 0 && out->input.lines_n >= 0 && out->input.records_n >= 0;
@@ -137,8 +137,9 @@ static void record_print(const struct job_record *r, struct buf *b)
     char hash[33];
 
     hash128_hex(r->input.hash, hash);
-    buf_add_format(b, "{\n  \"nightshift_job\": %d,\n  \"job\": \"%s\",\n  \"finished\": %s,\n  \"ordered\": %s,\n",
-                   SIDECAR_VERSION, r->job, r->finished ? "true" : "false", r->ordered ? "true" : "false");
+    buf_add_format(b, "{\n  \"nightshift_job\": %d,\n  \"job\": \"%s\",\n  \"begun\": %" PRId64
+                   ",\n  \"finished\": %s,\n  \"ordered\": %s,\n",
+                   SIDECAR_VERSION, r->job, r->begun_s, r->finished ? "true" : "false", r->ordered ? "true" : "false");
     buf_add_text(b, "  \"errors\": ");
     if (r->errors != NULL)
         json_text_add(b, r->errors);

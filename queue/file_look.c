@@ -81,6 +81,7 @@ status queue_look(const char *output, struct queue_state *out, bool *running, st
         error_set(err, st, "no job was begun at %s (there is no %s)", output, sidecar);
     TRY(st);
     strcpy(out->job, record.job);
+    out->begun_s = record.begun_s;
     out->records_n = record.input.records_n;
     out->input_bytes = record.input.bytes;
     out->finished = record.finished;

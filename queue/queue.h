@@ -55,6 +55,7 @@ struct queue_job {
 
 struct queue_state {
     char job[17];                              /* 16 hex digits: of input, output and fingerprint; part of every id */
+    int64_t begun_s;                           /* Unix time of the job's first start, the same in every run; 0: unknown */
     int64_t records_n;                         /* known number of records; -1: open-ended */
     int64_t done_n;                            /* done before this start */
     int64_t failed_n;                          /* of them, failures */

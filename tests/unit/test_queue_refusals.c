@@ -535,7 +535,7 @@ static void second_run_is_refused(void **state)
  * file away that others have just opened. */
 static void lock_has_one_holder(void **state)
 {
-    enum { CHILDREN = 6, TIMES = 200 };
+    enum { CHILDREN = 4, TIMES = 60 };
     char holder[160], lock[160];
     pid_t child[CHILDREN];
 
@@ -549,8 +549,10 @@ static void lock_has_one_holder(void **state)
         for (int got = 0; got < TIMES;) {
             int fd, mark;
 
-            if (job_lock(lock, "the output", &fd, NULL) != ST_OK)
+            if (job_lock(lock, "the output", &fd, NULL) != ST_OK) {
+                sched_yield();
                 continue;
+            }
             mark = open(holder, O_CREAT | O_EXCL | O_WRONLY, 0600);
             sched_yield();
             if (mark < 0 || close(mark) != 0 || unlink(holder) != 0)

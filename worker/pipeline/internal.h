@@ -19,7 +19,8 @@ struct outbox;
 
 struct pipeline {
     const struct config *cfg;
-    char *fingerprint;
+    char *fingerprint;             /* JSON: what the queue compares */
+    char fingerprint_text[24];     /* what answers show */
     uint64_t job_hash;             /* of the queue's job id: names this job in the checkpoint store */
 
     struct model_text text;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "worker/pipeline/internal.h"
 
@@ -45,6 +46,16 @@ static char *fingerprint_make(const struct pipeline *p)
     buf_add_format(&b, "{\"model\": \"%s\", \"dtype\": \"%s\", \"max_tokens_default\": %lld}", hash, p->cfg->dtype,
                    (long long)p->cfg->max_tokens_default);
     return buf_steal(&b);
+}
+
+/* system_fingerprint of the answers: which weights made them. */
+static void fingerprint_name(struct pipeline *p)
+{
+    char hash[33];
+
+    hash128_hex(model_hash(p->model), hash);
+    snprintf(p->fingerprint_text, sizeof p->fingerprint_text, "ns-%.12s", hash);
+    p->text.lines.fingerprint = p->fingerprint_text;
 }
 
 static status model_load(struct pipeline *p, const struct pipeline_job *job, struct error *err)
@@ -99,8 +110,10 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
     p->admits = bqueue_open(REQUESTS_MAX);
     p->outcomes = bqueue_open(REQUESTS_MAX);
     TRY(model_load(p, job, err));
+    fingerprint_name(p);
     queue_job.fingerprint = p->fingerprint = fingerprint_make(p);
     TRY(queue_open(cfg, &queue_job, &p->queue, err));
+    p->text.lines.now_ns = queue_state(p->queue)->begun_s * NS_PER_S;
     TRY(store_open(p, &job->queue, err));
     TRY(engine_open(cfg, p->device, p->model, p->text.tokenizer, &ports, &p->engine, err));
     p->outbox = outbox_open(p);
