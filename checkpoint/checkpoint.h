@@ -72,7 +72,8 @@ int64_t ckpt_count(struct ckpt *c, uint64_t job);
 
 /* After their results are durable. Missing keys are no error. */
 MUST_USE status ckpt_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n);
-/* The job is over: every sequence of it goes. The fence stays, so that a worker left behind still cannot write.
+/* The job is over: every sequence of it goes. The fence stays as long as the store does, so that a worker left behind still
+ * cannot write; a store file that holds nothing more goes at ckpt_close.
  * ST_FENCED: some source of the job has a newer owner. */
 MUST_USE status ckpt_forget_job(struct ckpt *c, uint64_t token, uint64_t job);
 

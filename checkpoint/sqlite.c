@@ -357,6 +357,7 @@ static status sqlite_save(struct ckpt *ckpt, uint64_t token, const struct ckpt_s
 
     if (st != ST_OK)
         return st;
+    c->over = false;
     TRY(step_done(c, BEGIN, "begin"));
     for (size_t i = 0; i < items_n; i++) {
         const struct ckpt_key *key = &items[i].key;

@@ -27,6 +27,9 @@ MUST_USE status folder_sync(const char *path_in_it, struct error *err);
 /* The folder of a path, with no slash at its end unless it is the root; the caller frees it. */
 char *path_folder(const char *path);
 char *path_join(const char *path, const char *suffix);      /* path + suffix; the caller frees it */
+/* The path of an output without symbolic links, so that a rename replaces the file and not a link, and one file has one
+ * lock. It need not be there, its folder must. The caller frees *out. */
+MUST_USE status path_resolve(const char *path, char **out, struct error *err);
 
 /* ---- file_input.c: the input, as it was when the run began ---- */
 
@@ -154,6 +157,7 @@ struct job_record {              /* what PATH.job holds */
 };
 
 void job_record_fini(struct job_record *r);
+char *job_errors_path(const struct job_record *r, const char *output_path);      /* NULL: none; the caller frees it */
 /* ST_AGAIN: there is none. ST_REJECT: it cannot be read or is not ours. */
 MUST_USE status job_record_read(const char *path, struct job_record *out, struct error *err);
 MUST_USE status job_record_write(const char *path, const struct job_record *r, struct error *err);

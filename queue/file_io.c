@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -149,6 +149,42 @@ status folder_sync(const char *path_in_it, struct error *err)
         st = st_errno(err, errno, "sync the folder", folder);
     if (fd >= 0)
         close(fd);
+    free(folder);
+    return st;
+}
+
+status path_resolve(const char *path, char **out, struct error *err)
+{
+    char *folder = path_folder(path), *real = NULL, *base;
+    const char *name = strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
+    struct stat s;
+    status st = ST_OK;
+
+    *out = NULL;
+    if (name[0] == '\0')
+        TRY(st_errno(err, EISDIR, "write", path));
+    if (stat(path, &s) == 0) {
+        if (S_ISDIR(s.st_mode))
+            TRY(st_errno(err, EISDIR, "write", path));
+        if (!S_ISREG(s.st_mode))
+            TRY(error_set(err, ST_REJECT, "the output %s is not a regular file: what is done is read back from it; give a "
+                          "path to a file", path));
+        real = realpath(path, NULL);
+        if (real == NULL)
+            TRY(st_errno(err, errno, "write", path));
+        *out = mem_copy_text(real);
+        goto out;
+    }
+    if (errno != ENOENT || lstat(path, &s) == 0)      /* a link to nowhere must not be taken for a new file */
+        TRY(st_errno(err, errno ? errno : ENOENT, "write", path));
+    real = realpath(folder, NULL);
+    if (real == NULL)
+        TRY(st_errno(err, errno, "write into the folder", folder));
+    base = path_join(real, strcmp(real, "/") == 0 ? "" : "/");
+    *out = path_join(base, name);
+    free(base);
+out:
+    free(real);
     free(folder);
     return st;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
@@ -20,6 +21,7 @@
 #define CHANGES_SHOWN_MAX 5
 #define VALUE_SHOWN_MAX 60
 #define LOCK_BYTES 32
+#define LOOKS_MAX 1000
 
 void job_record_fini(struct job_record *r)
 {
@@ -27,6 +29,20 @@ void job_record_fini(struct job_record *r)
     free(r->errors);
     free(r->fingerprint);
     memset(r, 0, sizeof *r);
+}
+
+char *job_errors_path(const struct job_record *r, const char *output_path)
+{
+    char *folder, *slash, *path;
+
+    if (r->errors == NULL || r->errors[0] == '/')
+        return r->errors != NULL ? mem_copy_text(r->errors) : NULL;
+    folder = path_folder(output_path);
+    slash = path_join(folder, "/");
+    path = path_join(slash, r->errors);
+    free(slash);
+    free(folder);
+    return path;
 }
 
 void job_id_make(const char *fingerprint, uint64_t first_hash, char out[17])
@@ -89,7 +105,8 @@ static bool record_parse(const char *text, size_t n, struct job_record *out)
     memcpy(out->fingerprint, fingerprint, fingerprint_n);
     out->fingerprint[fingerprint_n] = '\0';
     good = job != NULL && strlen(job) == 16 && strspn(job, "0123456789abcdef") == 16 && hash_read(hash, &out->input.hash) &&
-           out->input_path != NULL && number_read(&f, "begun", &out->begun_s) && flag_read(&f, "finished", &out->finished) && flag_read(&f, "ordered", &out->ordered) &&
+           out->input_path != NULL && number_read(&f, "begun", &out->begun_s) &&
+           flag_read(&f, "finished", &out->finished) && flag_read(&f, "ordered", &out->ordered) &&
            number_read(&f, "input.bytes", &out->input.bytes) && number_read(&f, "input.lines", &out->input.lines_n) &&
            number_read(&f, "input.records", &out->input.records_n) && flag_read(&f, "input.ended", &out->input.ended) &&
            out->input.bytes >= 0 && out->input.lines_n >= 0 && out->input.records_n >= 0;
@@ -270,48 +287,82 @@ static status lock_check(int fd, const char *path, struct error *err)
     return ST_OK;
 }
 
-status job_lock(const char *path, const char *output, int *fd, struct error *err)
+/* Somebody has a lock, but only to look (queue_look)? That is over in a moment. */
+static bool only_looked_at(int fd)
+{
+    const struct timespec moment = { 0, 1000000 };
+
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+        return false;
+    flock(fd, LOCK_UN);
+    nanosleep(&moment, NULL);
+    return true;
+}
+
+/* With the lock held: is the file still the one that others find, and ours to write into? ST_AGAIN: try again, the holder
+ * before us took the file away between our open and our lock, and another can lock a new one. */
+static status lock_mark(int fd, const char *path, struct error *err)
 {
     struct stat mine, there;
     char text[LOCK_BYTES];
+    status st;
+    int n;
+
+    if (fstat(fd, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
+        return ST_AGAIN;
+    st = lock_check(fd, path, err);
+    if (st != ST_OK)
+        return st;
+    /* The number is for the message only; a full disk must not keep us from resuming. */
+    n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (!file_cut(fd, 0) || !file_write_at(fd, text, (size_t)n, 0))
+        log_debug("queue.lock", "file=%s note=\"process number not written\"", path);
+    return ST_OK;
+}
+
+/* ST_OK with a lock; ST_AGAIN: try again. *without: the file system has no locks. */
+static status lock_try(int fd, const char *output, int *looks, bool *without, struct error *err)
+{
+    *without = false;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return ST_OK;
+    if (errno == EINTR)
+        return ST_AGAIN;
+    if (errno != EWOULDBLOCK) {
+        *without = true;
+        return ST_OK;
+    }
+    return (*looks)++ < LOOKS_MAX && only_looked_at(fd) ? ST_AGAIN : lock_refused(fd, output, err);
+}
+
+status job_lock(const char *path, const char *output, int *fd, struct error *err)
+{
+    int looks = 0;
 
     *fd = -1;
     for (;;) {
         int f = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        bool without;
+        status st;
 
         if (f < 0)
             return st_errno(err, errno, "create", path);
-        if (flock(f, LOCK_EX | LOCK_NB) != 0) {
-            status st = ST_OK;
-
-            if (errno == EWOULDBLOCK)
-                st = lock_refused(f, output, err);
-            else if (errno == EINTR)
-                st = ST_AGAIN;
-            else
-                log_warn("queue.no_lock", "file=%s cause=\"this file system has no locks\" effect=\"nothing keeps a second "
-                         "run from writing the same output: do not start one\"", path);
+        st = lock_try(f, output, &looks, &without, err);
+        if (st == ST_OK && without) {
+            log_warn("queue.no_lock", "file=%s cause=\"this file system has no locks\" effect=\"nothing keeps a second run from "
+                     "writing the same output: do not start one\"", path);
             close(f);
-            if (st == ST_AGAIN)
-                continue;
-            return st;
+            return ST_OK;
         }
-        /* The holder before us may have taken the file away between our open and our lock: then another can lock a new one. */
-        if (fstat(f, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev) {
-            int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-            status st = lock_check(f, path, err);
-
-            if (st != ST_OK) {
-                close(f);
-                return st;
-            }
-            /* The number is for the message only; a full disk must not keep us from resuming. */
-            if (!file_cut(f, 0) || !file_write_at(f, text, (size_t)n, 0))
-                log_debug("queue.lock", "file=%s note=\"process number not written\"", path);
+        if (st == ST_OK)
+            st = lock_mark(f, path, err);
+        if (st == ST_OK) {
             *fd = f;
             return ST_OK;
         }
         close(f);
+        if (st != ST_AGAIN)
+            return st;
     }
 }
 

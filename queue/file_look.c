@@ -51,31 +51,18 @@ static bool is_held(const char *lock_path)
     return held;
 }
 
-/* The errors file stands in the sidecar relative to the output's folder where it is in it. */
-static char *errors_path(const char *output, const char *errors)
-{
-    char *folder, *path;
-
-    if (errors[0] == '/')
-        return mem_copy_text(errors);
-    folder = path_folder(output);
-    path = mem_take(strlen(folder) + strlen(errors) + 2);
-    strcpy(path, folder);
-    strcat(path, "/");
-    strcat(path, errors);
-    free(folder);
-    return path;
-}
-
 status queue_look(const char *output, struct queue_state *out, bool *running, struct error *err)
 {
-    char *sidecar = path_join(output, ".job"), *lock = path_join(output, ".lock"), *errors = NULL;
+    char *real = NULL, *sidecar = NULL, *lock = NULL, *errors = NULL;
     struct job_record record;
     status st;
 
     memset(out, 0, sizeof *out);
     memset(&record, 0, sizeof record);
     *running = false;
+    TRY(path_resolve(output, &real, err));
+    sidecar = path_join(real, ".job");
+    lock = path_join(real, ".lock");
     st = job_record_read(sidecar, &record, err);
     if (st == ST_AGAIN)
         error_set(err, st, "no job was begun at %s (there is no %s)", output, sidecar);
@@ -86,15 +73,15 @@ status queue_look(const char *output, struct queue_state *out, bool *running, st
     out->input_bytes = record.input.bytes;
     out->finished = record.finished;
     *running = is_held(lock);
-    TRY(file_count(output, out, err));
-    if (record.errors != NULL) {
-        errors = errors_path(output, record.errors);
+    TRY(file_count(real, out, err));
+    errors = job_errors_path(&record, real);
+    if (errors != NULL)
         TRY(file_count(errors, out, err));
-    }
 out:
     job_record_fini(&record);
     free(errors);
     free(lock);
     free(sidecar);
+    free(real);
     return st;
 }

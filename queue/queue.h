@@ -75,8 +75,11 @@ void queue_record_give(struct queue *q, struct record *r);       /* any thread; 
 /* Poll goes on without this source until it is resumed (a topic stays in its group meanwhile). */
 void queue_pause(struct queue *q, int32_t source, bool paused);
 
-/* Makes the results and their done-marks durable, all or none. ST_RETRY: not durable, nothing is written (a full disk,
- * a broker away): call again or stop. ST_FENCED: another owner has the sources; drop them. */
+/* Makes the results and their done-marks durable, all or none (death in the middle of the call may leave some results of a
+ * file queue, each whole and with its mark). ST_RETRY: not durable, nothing is written (a full disk, a broker away): call
+ * again or stop. ST_FENCED: another owner has the sources; drop them.
+ * Every result is of a record that was polled and has none yet, and begins with its own id: {"id":"<queue_result_id>", ...
+ * A process that writes files ignores SIGXFSZ, so that a limit on their size is an answer and not a death. */
 MUST_USE status queue_commit(struct queue *q, const struct result *results, size_t n, struct error *err);
 /* The prefix of every id this job gives: "batch_req_<job>_". */
 void queue_result_id(const struct queue *q, int32_t source, int64_t offset, char out[64]);

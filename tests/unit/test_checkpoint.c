@@ -304,6 +304,30 @@ static void tokens_go_up_whatever_the_clock(void **state)
     ckpt_close(c);
 }
 
+/* A finished job leaves no file; one that goes on after another has ended keeps its own. */
+static void ended_job_leaves_no_file(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    struct ckpt_key other = key_of(1);
+
+    (void)state;
+    other.job = 5;
+    assert_int_equal(save(c, token, 1, 0, 40), ST_OK);
+    assert_int_equal(ckpt_forget_job(c, token, key_of(1).job), ST_OK);
+    assert_int_equal(save_as(c, token, other, &who, 0, 30), ST_OK);
+    ckpt_close(c);
+    c = store_open();
+    assert_int_equal(load_as(c, other, &who), 30);
+    assert_int_equal(ckpt_forget_job(c, token, key_of(1).job), ST_OK);      /* the other one is still there */
+    ckpt_close(c);
+    assert_int_equal(access(path, F_OK), 0);
+    c = store_open();
+    assert_int_equal(ckpt_forget_job(c, token, 5), ST_OK);
+    ckpt_close(c);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
 /* ---- frames ---- */
 
 static void frames_survive_any_cut_and_flip(void **state)
@@ -399,6 +423,7 @@ int main(void)
         BOTH(older_token_is_fenced),
         BOTH(fence_refuses_the_whole_batch),
         BOTH(tokens_go_up_whatever_the_clock),
+        cmocka_unit_test_setup_teardown(ended_job_leaves_no_file, begin_sqlite, end),
         cmocka_unit_test(frames_survive_any_cut_and_flip),
         cmocka_unit_test(frames_of_two_writers_are_cut),
     };

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "queue/file.h"
 #include "tests/support/queue_test.h"
@@ -342,6 +343,32 @@ static void id_follows_a_first_line_that_was_torn(void **state)
     assert_string_not_equal(a.state.job, c.state.job);
 }
 
+static int64_t clock_given(void *now_ns)
+{
+    return *(int64_t *)now_ns;
+}
+
+/* A run that died before its first result goes on as the same job, begun when it was begun; one that begins anew does not. */
+static void begun_once(void **state)
+{
+    int64_t now_ns = 1000 * NS_PER_S;
+    const struct clock clock = { clock_given, clock_given, &now_ns };
+    struct job_outcome out;
+
+    (void)state;
+    input_text("one\ntwo\n");
+    clock_use(&clock);
+    queue_close(queue_take(&(struct job_options){ PLAIN }));
+    now_ns = 2000 * NS_PER_S;
+    out = RUN(.fingerprint = "{}", .stop_after = 1, .group_max = 1);
+    assert_int_equal(out.state.begun_s, 1000);
+    out = RUN(.fingerprint = "{}");
+    assert_int_equal(out.state.begun_s, 1000);
+    out = RUN(.fingerprint = "{}", .overwrite = true);
+    assert_int_equal(out.state.begun_s, 2000);
+    clock_use(NULL);
+}
+
 /* ---- the window ---- */
 
 static void window_holds_the_poll_back(void **state)
@@ -592,6 +619,7 @@ int main(void)
         TEST(grown_input_is_the_same_job),
         TEST(growing_makes_no_other_bytes),
         TEST(id_follows_a_first_line_that_was_torn),
+        TEST(begun_once),
         TEST(window_holds_the_poll_back),
         TEST(pause_stops_the_poll),
         TEST(two_threads),

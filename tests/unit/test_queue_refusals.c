@@ -289,6 +289,10 @@ static void job_without_results_binds_nobody(void **state)
     queue_close(queue_take(&(struct job_options){ .errors_file = true }));
     out = RUN(.fingerprint = "{\"other\": 1}");
     assert_done(&out);
+    unlink(dir.output);
+    input_text("other\n");
+    out = RUN(.fingerprint = "{\"other\": 1}");
+    assert_done(&out);
     input_text("one bad\ntwo\n");
     unlink(dir.output);
     unlink(dir.errors);
@@ -570,6 +574,69 @@ static void lock_has_one_holder(void **state)
     }
 }
 
+/* A look holds the lock for a moment, shared, to see whether it is held: nobody is refused for that. */
+static void looking_keeps_nobody_out(void **state)
+{
+    char lock[160], byte;
+    int ends[2], how;
+    pid_t child;
+
+    (void)state;
+    input_text("one\ntwo\n");
+    snprintf(lock, sizeof lock, "%s/out.jsonl.lock", dir.path);
+    text_write(lock, "", 0);
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    if (child == 0) {
+        int fd = open(lock, O_RDONLY);
+
+        if (fd < 0 || flock(fd, LOCK_SH) != 0 || write(ends[1], "x", 1) != 1)
+            _exit(1);
+        usleep(50000);
+        _exit(0);
+    }
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    queue_close(queue_take(&(struct job_options){ PLAIN }));
+    waitpid(child, &how, 0);
+    assert_int_equal(how, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_look_tells_how_far_it_is(void **state)
+{
+    struct job_outcome out;
+    struct queue_state s;
+    struct error err;
+    struct queue *q;
+    bool running;
+    char link[160];
+
+    (void)state;
+    input_lines(80, 5);
+    assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_AGAIN);
+    assert_non_null(strstr(err.text, "no job was begun"));
+    out = RUN(.fingerprint = "{}", .errors_file = true, .stop_after = 4);
+    assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_OK);
+    assert_int_equal(s.done_n, out.committed_n);
+    assert_int_equal(s.records_n, out.state.records_n);
+    assert_false(running || s.finished);
+    q = queue_take(&(struct job_options){ .errors_file = true });
+    text_append(dir.output, "{\"id\":\"batch", 12);                    /* a line that is being written */
+    assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_OK);
+    assert_true(running);
+    assert_int_equal(s.done_n, out.committed_n);
+    queue_close(q);
+    out = RUN(.fingerprint = "{}", .errors_file = true);
+    assert_done(&out);
+    snprintf(link, sizeof link, "%s/other", dir.path);
+    assert_int_equal(symlink(dir.output, link), 0);
+    assert_int_equal(queue_look(link, &s, &running, &err), ST_OK);
+    assert_true(s.finished && !running && s.done_n == s.records_n && s.failed_n > 0);
+    text_write(dir.sidecar, "{}", 2);
+    assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_REJECT);
+}
+
 static void two_outputs_of_one_input(void **state)
 {
     struct queue *a;
@@ -627,6 +694,8 @@ int main(void)
         TEST(output_behind_a_link),
         TEST(second_run_is_refused),
         TEST(lock_has_one_holder),
+        TEST(looking_keeps_nobody_out),
+        TEST(a_look_tells_how_far_it_is),
         TEST(two_outputs_of_one_input),
         TEST(file_system_without_locks),
     };
