@@ -328,6 +328,41 @@ static void test_deadlines(void **state)
     unmake(e);
 }
 
+/* Long answers and ordinary ones take turns, each in the order of its own walk. */
+static void test_long_take_turns(void **state)
+{
+    struct plan *p = open_plan(86400);
+    struct request *ordinary[12], *long_ones[3];
+
+    (void)state;
+    for (int32_t i = 0; i < 12; i++)
+        ordinary[i] = add(p, 100 + i, 0, 0);           /* 10 tokens */
+    for (int32_t i = 0; i < 3; i++) {
+        int32_t token = 103 - i;
+
+        long_ones[i] = make(&token, 1);
+        long_ones[i]->params.max_tokens = i == 0 ? 44 : 1000;
+        plan_add(p, long_ones[i]);
+        check_each_once(p);
+    }
+    take_expecting(p, long_ones[2]);
+    take_expecting(p, ordinary[0]);
+    take_expecting(p, long_ones[1]);
+    take_expecting(p, ordinary[1]);
+    assert_ptr_equal(plan_peek(p), long_ones[0]);
+    plan_take(p, ordinary[5]);                         /* beyond one that is held back: the turn is still the long one's */
+    take_expecting(p, long_ones[0]);
+    for (int32_t i = 2; i < 12; i++)
+        if (i != 5)
+            take_expecting(p, ordinary[i]);
+    assert_null(plan_peek(p));
+    plan_close(p);
+    for (int i = 0; i < 12; i++)
+        unmake(ordinary[i]);
+    for (int i = 0; i < 3; i++)
+        unmake(long_ones[i]);
+}
+
 static void test_savings(void **state)
 {
     static const int32_t prompts[4][4] = { { 1, 2, 3, 4 }, { 1, 2, 3, 5 }, { 1, 2, 9, 9 }, { 7, 7, 7, 7 } };
@@ -371,6 +406,7 @@ static void test_everything_at_once(void **state)
             struct request *r = make_random();
 
             r->priority = (int64_t)rnd(3) - 1;
+            r->params.max_tokens = rnd(5) == 0 ? 500 : 20;
             r->deadline_ms = rnd(4) == 0 ? now_ns / NS_PER_MS + rnd(100000) : 0;
             plan_add(p, r);
             added++;
@@ -409,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_put_back_and_priority),
         cmocka_unit_test(test_waits_at_most),
         cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_long_take_turns),
         cmocka_unit_test(test_savings),
         cmocka_unit_test(test_everything_at_once),
     };

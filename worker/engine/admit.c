@@ -10,28 +10,37 @@
 #define LOOK_MAX 16            /* requests held back that are looked beyond in one step: where more wait for one prefix, they
                                 * fill the batch as soon as it is there, and what is begun beyond them meanwhile would be
                                 * far from where the walk stands: its pages might be gone when the walk gets there */
-#define EXPECT_UNKNOWN 256     /* output tokens of a request while none has ended */
+#define EXPECT_UNKNOWN 1024    /* output tokens of a request while none has ended */
 #define EXPECT_BEYOND 32       /* more than expected already: at least so many are still to come */
 #define LEARN_N 64             /* ended choices that the expectation remembers */
 #define HELD_MIN PAGE_POSITIONS            /* positions worth waiting for */
 
 enum start { STARTED, HELD, NO_PAGES, ENDED };
 
-void lengths_observe(struct lengths *l, int32_t output_n)
+static int length_class(int32_t max)
 {
+    int bits = 0;
+
+    for (; max > 0; max >>= 1)
+        bits++;
+    return bits;
+}
+
+void lengths_observe(struct lengths *all, int32_t max, int32_t output_n)
+{
+    struct length *l = &all->of[length_class(max)];
     double weight;
 
     l->n += l->n < LEARN_N;
     weight = 1.0 / (double)l->n;
-    l->deviation += weight * (fabs(output_n - l->mean) - l->deviation);
+    l->deviation += weight * (l->n == 1 ? 0 : fabs(output_n - l->mean) - l->deviation);
     l->mean += weight * (output_n - l->mean);
-    if (l->n == 1)
-        l->deviation = 0;
 }
 
 /* Output tokens that a choice with `have` of them is expected to end with. */
-static double lengths_expect(const struct lengths *l, int32_t have, int32_t max)
+static double lengths_expect(const struct lengths *all, int32_t have, int32_t max)
 {
+    const struct length *l = &all->of[length_class(max)];
     double expected = l->n > 0 ? l->mean + l->deviation : EXPECT_UNKNOWN;
 
     return fmin(fmax(expected, have * 1.25 + EXPECT_BEYOND), max);
@@ -300,5 +309,7 @@ void engine_admit(struct engine *e)
         if (what == NO_PAGES)
             return;
         held_n += what == HELD;
+        if (held_n == 0)
+            next = plan_peek(e->plan);
     }
 }

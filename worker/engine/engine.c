@@ -293,7 +293,7 @@ void seq_end(struct engine *e, struct seq *s)
     bool over = j->running_n == 1;
 
     if (s->c->finish != FINISH_ERROR)
-        lengths_observe(&e->lengths, s->c->tokens_n);
+        lengths_observe(&e->lengths, r->params.max_tokens, s->c->tokens_n);
     seq_stop(e, s, wants_of(e, s));
     for (int32_t i = 0; i < r->params.n && over; i++)
         over = r->choices[i].detok.tokenizer != NULL && choice_is_done(r, i);

@@ -44,8 +44,10 @@ struct seq {
 /* Where a sequence that computes known tokens stands: all that most look-ups need, close together. */
 struct front { int32_t computed_n, token; const struct seq *s; };
 
-/* Output lengths of ended choices, for admission. */
-struct lengths { double mean, deviation; int64_t n; };
+/* Output lengths of ended choices, for admission. Kept apart by what they were allowed (its bit length): the lines of a job
+ * that ask for much are seldom those that ask for little. */
+struct length { double mean, deviation; int64_t n; };
+struct lengths { struct length of[32]; };
 
 struct engine {
     const struct config *cfg;
@@ -111,7 +113,7 @@ void seq_apply(struct engine *e, struct seq *s, const struct sampled *outs);
 /* ---- admit.c ---- */
 
 void engine_admit(struct engine *e);
-void lengths_observe(struct lengths *l, int32_t output_n);
+void lengths_observe(struct lengths *l, int32_t max, int32_t output_n);
 
 /* ---- compose.c ---- */
 

@@ -17,10 +17,11 @@ struct waiting {
     uint32_t priority;                             /* of the treap */
 };
 
-/* The requests of one priority value. The walk stands behind a prompt that is gone from it; its copy tells whether a new
+/* The requests of one priority value, long or ordinary. The walk stands behind a prompt that is gone from it; its copy tells whether a new
  * request lies ahead (walked now) or behind (walked in the next circle). */
 struct walk {
     int64_t value;
+    bool is_long;
     struct waiting *root, *cursor;                 /* cursor: next in the circle; NULL: empty */
     bool wrapped;                                  /* nothing waits ahead: the cursor is the smallest */
     int64_t n;
@@ -28,7 +29,7 @@ struct walk {
 };
 
 int32_t walk_common(const int32_t *a, const int32_t *b, int32_t from, int32_t n);
-struct walk *walk_open(int64_t value);
+struct walk *walk_open(int64_t value, bool is_long);
 void walk_close(struct walk *w);
 void walk_insert(struct walk *w, struct waiting *x);
 void walk_remove(struct walk *w, struct waiting *x);

@@ -1,13 +1,16 @@
 /* worker/plan/plan.c - what comes before the walk, and the one list of all that wait. */
 #include "worker/plan/internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 
 #define NODES_BLOCK 256
-#define WALKS_SEARCHED_MAX 16                      /* priority values that plan_wanted looks at */
+#define WALKS_SEARCHED_MAX 16                      /* walks that plan_wanted looks at */
+#define LONG_LOG2 2                                /* four times as long as most is long */
+#define LONG_LEARN_N 256                           /* requests that "most" are made of */
 
 struct nodes {
     struct nodes *next;
@@ -17,7 +20,7 @@ struct nodes {
 struct plan {
     struct nodes *blocks;
     struct waiting *spare;                         /* linked by `after` */
-    struct walk **walks;                           /* by ascending priority value, none empty */
+    struct walk **walks;                           /* by ascending priority value, long ones first; none empty */
     int64_t walks_n, walks_room;
     struct waiting *put_back;                      /* list by `after` */
     struct waiting *oldest, *newest;               /* arrival order, linked by `newer` */
@@ -25,6 +28,8 @@ struct plan {
     struct waiting **deadlines;                    /* heap */
     int64_t deadlines_n, deadlines_room;
     struct waiting *special;                       /* overdue or due: before the walk, as the last peek found */
+    double long_mean;                              /* of log2 of what lately arrived requests may answer */
+    bool ordinary_turn, swapped;                   /* the first two walks take turns; swapped: as of the last peek */
     int64_t arrived_n, started_n;
     int64_t length, bytes;
     int64_t wait_max_ns;
@@ -202,15 +207,16 @@ static void turn_advance(struct plan *p)
 
 /* ---- walks by priority value ---- */
 
-/* Index of the first walk with at least this value. */
-static int64_t walk_index(const struct plan *p, int64_t value)
+/* Index of the first walk that does not come before (value, is_long). */
+static int64_t walk_index(const struct plan *p, int64_t value, bool is_long)
 {
     int64_t low = 0, high = p->walks_n;
 
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
+        const struct walk *w = p->walks[middle];
 
-        if (p->walks[middle]->value < value)
+        if (w->value < value || (w->value == value && w->is_long && !is_long))
             low = middle + 1;
         else
             high = middle;
@@ -218,11 +224,11 @@ static int64_t walk_index(const struct plan *p, int64_t value)
     return low;
 }
 
-static struct walk *walk_take(struct plan *p, int64_t value)
+static struct walk *walk_take(struct plan *p, int64_t value, bool is_long)
 {
-    int64_t i = walk_index(p, value);
+    int64_t i = walk_index(p, value, is_long);
 
-    if (i < p->walks_n && p->walks[i]->value == value)
+    if (i < p->walks_n && p->walks[i]->value == value && p->walks[i]->is_long == is_long)
         return p->walks[i];
     if (p->walks_n == p->walks_room) {
         p->walks_room = p->walks_room > 0 ? 2 * p->walks_room : 4;
@@ -230,13 +236,13 @@ static struct walk *walk_take(struct plan *p, int64_t value)
     }
     memmove(p->walks + i + 1, p->walks + i, (size_t)(p->walks_n - i) * sizeof p->walks[0]);
     p->walks_n++;
-    p->walks[i] = walk_open(value);
+    p->walks[i] = walk_open(value, is_long);
     return p->walks[i];
 }
 
 static void walk_give_if_empty(struct plan *p, struct walk *w)
 {
-    int64_t i = walk_index(p, w->value);
+    int64_t i = walk_index(p, w->value, w->is_long);
 
     if (w->n > 0)
         return;
@@ -245,16 +251,39 @@ static void walk_give_if_empty(struct plan *p, struct walk *w)
     walk_close(w);
 }
 
+static bool is_pair(const struct plan *p)
+{
+    return p->walks_n > 1 && p->walks[0]->value == p->walks[1]->value;
+}
+
+/* The order in which walks are served: by index, but the first two may have changed places. Its own inverse. */
+static int64_t served(const struct plan *p, int64_t i)
+{
+    return i < 2 && p->swapped && is_pair(p) ? 1 - i : i;
+}
+
+/* Whether r may answer several times longer than most that arrived lately. */
+static bool is_long(struct plan *p, const struct request *r)
+{
+    double length = log2(1.0 + r->params.max_tokens);
+    bool is = p->arrived_n > 0 && length >= p->long_mean + LONG_LOG2;
+    int64_t n = p->arrived_n < LONG_LEARN_N ? p->arrived_n + 1 : LONG_LEARN_N;
+
+    p->long_mean += (length - p->long_mean) / (double)n;
+    return is;
+}
+
 /* ---- the order ---- */
 
 void plan_add(struct plan *p, struct request *r)
 {
     struct waiting *x = node_take(p, r);
+    bool longer = is_long(p, r);
 
     arrival_add(p, x);
     if (r->deadline_ms != 0)
         deadline_add(p, x);
-    x->walk = walk_take(p, r->priority);
+    x->walk = walk_take(p, r->priority, longer);
     walk_insert(x->walk, x);
 }
 
@@ -276,15 +305,15 @@ static struct waiting *special_find(const struct plan *p)
         return p->oldest;
     if (due == NULL || due->request->deadline_ms > (clock_wall_ns() + p->wait_max_ns) / NS_PER_MS)
         return NULL;
-    next = p->walks[0]->cursor;        /* a whole job with one deadline is still walked in order */
+    next = p->walks[served(p, 0)]->cursor;             /* a whole job with one deadline is still walked in order */
     return next->request->deadline_ms == due->request->deadline_ms ? next : due;
 }
 
-/* First of the walk from index i on, without the special one. */
+/* First of the walks from the i-th served on, without the special one. */
 static struct waiting *walks_start(const struct plan *p, int64_t i)
 {
     for (; i < p->walks_n; i++) {
-        struct walk *w = p->walks[i];
+        struct walk *w = p->walks[served(p, i)];
 
         if (w->cursor != p->special)
             return w->cursor;
@@ -301,6 +330,7 @@ static struct request *request_of(const struct waiting *x)
 
 struct request *plan_peek(struct plan *p)
 {
+    p->swapped = p->ordinary_turn;
     p->special = special_find(p);
     if (p->put_back != NULL)
         return p->put_back->request;
@@ -323,7 +353,7 @@ struct request *plan_after(struct plan *p, const struct request *r)
     if (next == p->special && next != x->walk->cursor)
         next = next->after;
     if (next == x->walk->cursor)
-        return request_of(walks_start(p, walk_index(p, x->walk->value) + 1));
+        return request_of(walks_start(p, served(p, walk_index(p, x->walk->value, x->walk->is_long)) + 1));
     return next->request;
 }
 
@@ -345,6 +375,7 @@ void plan_take(struct plan *p, struct request *r)
         turn_advance(p);
         if (x->deadline_i >= 0)
             deadline_remove(p, x);
+        p->ordinary_turn = x->walk->is_long;
         walk_remove(x->walk, x);
         walk_give_if_empty(p, x->walk);
     }
@@ -374,8 +405,8 @@ struct plan_wants plan_wanted(const struct plan *p, const int32_t *tokens, int32
 
         w.soon_n = n > w.soon_n ? n : w.soon_n;
     }
-    if (p->walks_n > 0) {
-        int32_t n = common_with(p->walks[0]->cursor->request, tokens, tokens_n);
+    for (int64_t i = 0; i < 1 + is_pair(p) && i < p->walks_n; i++) {
+        int32_t n = common_with(p->walks[i]->cursor->request, tokens, tokens_n);
 
         w.soon_n = n > w.soon_n ? n : w.soon_n;
     }

@@ -7,6 +7,8 @@
  *   the oldest request that has waited plan_wait_max_s beyond the moment at which arrival order would have started it;
  *   the earliest deadline, once it is less than plan_wait_max_s away;
  *   lower priority values: the walk serves the lowest one present.
+ * Requests that may answer several times longer than most have a walk of their own, and the two take turns: long answers
+ * begin early and among short ones, so that no few of them are left for the end.
  * A request that arrives ahead of the place where the walk stands is walked in this circle, one behind it in the next.
  * Cost: one search tree descent a request; comparisons skip what both neighbours of the search are known to share.
  * Threads: the engine's. Ownership: plan_add takes the request, plan_next and plan_take give it away; request.stage is the

@@ -21,11 +21,12 @@ int32_t walk_common(const int32_t *a, const int32_t *b, int32_t from, int32_t n)
     return i;
 }
 
-struct walk *walk_open(int64_t value)
+struct walk *walk_open(int64_t value, bool is_long)
 {
     struct walk *w = mem_take_zero(1, sizeof *w);
 
     w->value = value;
+    w->is_long = is_long;
     return w;
 }
 
