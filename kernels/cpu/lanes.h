@@ -24,8 +24,9 @@ struct lane_head {
 
 #define SAMPLE_BLOCK 64            /* logits that share one maximum */
 #define MASS_ONE (UINT64_C(1) << 40)       /* mass of the likeliest token; sums of 2^23 of them fit */
+#define MASS_BLOCKS_MAX 64         /* partial sums stay within 32 bits */
 #define MASS_X_MIN (-28.0f)        /* e^x * 2^40 < 1 below */
-#define PHILOX_LANES 16
+#define QUADS (SAMPLE_BLOCK / 4)   /* a Philox block serves four ids */
 
 struct lane_loops {
     /* out = scale * rope(norm(in)), fp32. */
@@ -39,8 +40,12 @@ struct lane_loops {
     /* mass[i] = floor(2^40 e^((l[i] - max) * inv_t)), n <= SAMPLE_BLOCK; returns their sum. max is finite. mass may be
      * NULL. weight, unless NULL, gets e^(...) itself. */
     uint64_t (*mass)(const float *l, int n, float max, float inv_t, uint64_t *mass, float *weight);
-    /* words[j][i]: word j of philox_words(seed, pos, block[i]) for PHILOX_LANES blocks. */
-    void (*philox)(uint64_t seed, uint64_t pos, const uint32_t *block, uint32_t words[4][PHILOX_LANES]);
+    /* The sum for blocks_n whole blocks, at most MASS_BLOCKS_MAX. */
+    uint64_t (*mass_blocks)(const float *l, int blocks_n, float max, float inv_t);
+    /* words[i]: the random word of token 4 * block + i, n <= SAMPLE_BLOCK tokens with logits l. Returns a bit for each
+     * whose l >= floor and whose l * inv_t + noise may reach need, by a bound that is never too low. */
+    uint64_t (*contenders)(const float *l, int n, uint64_t seed, uint64_t pos, uint32_t block, float inv_t, float need,
+                           float floor, uint32_t *words);
 };
 
 extern const struct lane_loops lanes_portable, lanes_avx2, lanes_avx512bf16;

@@ -1,5 +1,5 @@
-/* kernels/cpu/lanes_body.h - the body of each lanes_*.c, which defines LANES (width of a vector in floats, at most 16)
- * and LANES_TABLE (name of its table). Compiled with -ffp-contract=off: the same operations in each, so the same bits. */
+/* kernels/cpu/lanes_body.h - the body of each lanes_*.c, which defines LANES (width of a vector in floats, at most 16),
+ * MUL_LOW(a, b) (products of the low halves of lanes of 64 bits) and LANES_TABLE (name of its table). Compiled with -ffp-contract=off: the same operations in each, so the same bits. */
 #include "kernels/cpu/lanes.h"
 
 #include <math.h>
@@ -9,10 +9,12 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define NORM_LANES 16              /* partial sums of squares, whatever LANES */
+#define QUAD_VECS (QUADS / (LANES / 2))
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
+typedef uint64_t qvec __attribute__((vector_size(LANES * 4)));
 typedef uint16_t hvec __attribute__((vector_size(LANES * 2)));
 
 INLINE vec load(const float *p)
@@ -188,64 +190,116 @@ INLINE vec exp_of(vec x)
 }
 
 /* Masses are integers so that their sums are exact in any order: a float times 2^40, cut at the point, in two halves of
- * 20 bits that fit 32-bit lanes. */
-static uint64_t lane_mass(const float *l, int n, float max, float inv_t, uint64_t *mass, float *weight)
+ * 20 bits that fit 32-bit lanes. x has blocks_n whole blocks, at most MASS_BLOCKS_MAX; mass and weight are of the last. */
+INLINE uint64_t masses(const float *x, int blocks_n, float max, float inv_t, uint64_t *mass, float *weight)
 {
-    float padded[SAMPLE_BLOCK];
     ivec high_sum = { 0 }, low_sum = { 0 };
     uint64_t sum = 0;
-    int i, j;
+    int b, i, j;
+
+    for (b = 0; b < blocks_n; b++, x += SAMPLE_BLOCK)
+        for (i = 0; i < SAMPLE_BLOCK; i += LANES) {
+            vec e = exp_of((load(x + i) - max) * inv_t), scaled = e * 0x1p20f;
+            ivec high = __builtin_convertvector(scaled, ivec);
+            ivec low = __builtin_convertvector((scaled - __builtin_convertvector(high, vec)) * 0x1p20f, ivec);
+
+            high_sum += high;
+            low_sum += low;
+            for (j = 0; mass != NULL && j < LANES; j++)
+                mass[i + j] = (uint64_t)high[j] << 20 | (uint64_t)low[j];
+            if (weight != NULL)
+                store(weight + i, e);
+        }
+    for (j = 0; j < LANES; j++)
+        sum += ((uint64_t)high_sum[j] << 20) + (uint64_t)low_sum[j];
+    return sum;
+}
+
+static uint64_t lane_mass_blocks(const float *l, int blocks_n, float max, float inv_t)
+{
+    return masses(l, blocks_n, max, inv_t, NULL, NULL);
+}
+
+static uint64_t lane_mass(const float *l, int n, float max, float inv_t, uint64_t *mass, float *weight)
+{
+    float x[SAMPLE_BLOCK], e[SAMPLE_BLOCK];
+    uint64_t m[SAMPLE_BLOCK], sum;
+    int i;
+
+    for (i = 0; i < SAMPLE_BLOCK; i++)
+        x[i] = i < n ? l[i] : -INFINITY;
+    sum = masses(x, 1, max, inv_t, m, e);
+    if (mass != NULL)
+        memcpy(mass, m, (size_t)n * sizeof *m);
+    if (weight != NULL)
+        memcpy(weight, e, (size_t)n * sizeof *e);
+    return sum;
+}
+
+/* Words of the QUADS Philox blocks from `block` on. Lanes of 64 bits, of which MUL_LOW (and the end) read the low half:
+ * what the shifts leave in the high half needs no clearing. */
+INLINE void philox_block(uint64_t seed, uint64_t pos, uint32_t block, uint32_t *words)
+{
+    qvec c0[QUAD_VECS], c1[QUAD_VECS], c2[QUAD_VECS], c3[QUAD_VECS];
+    uint64_t k0 = (uint32_t)seed, k1 = seed >> 32;
+    int i, j, round;
+
+    for (i = 0; i < QUAD_VECS; i++) {
+        for (j = 0; j < LANES / 2; j++)
+            c0[i][j] = block + (uint32_t)(i * (LANES / 2) + j);
+        c1[i] = (qvec){ 0 };
+        c2[i] = (qvec){ 0 } + (uint32_t)pos;
+        c3[i] = (qvec){ 0 } + (pos >> 32);
+    }
+    for (round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (i = 0; i < QUAD_VECS; i++) {
+            qvec p0 = MUL_LOW(c0[i], (qvec){ 0 } + UINT64_C(0xD2511F53));
+            qvec p1 = MUL_LOW(c2[i], (qvec){ 0 } + UINT64_C(0xCD9E8D57));
+
+            c0[i] = (p1 >> 32) ^ c1[i] ^ k0;
+            c2[i] = (p0 >> 32) ^ c3[i] ^ k1;
+            c1[i] = p1;
+            c3[i] = p0;
+        }
+    for (i = 0; i < QUAD_VECS; i++) {          /* pairs of words, then pairs of those */
+        qvec low = (c0[i] & 0xffffffffu) | c1[i] << 32, high = (c2[i] & 0xffffffffu) | c3[i] << 32;
+
+        for (j = 0; j < LANES / 2; j++) {
+            uint64_t pair[2] = { low[j], high[j] };
+
+            memcpy(words + (i * (LANES / 2) + j) * 4, pair, sizeof pair);
+        }
+    }
+}
+
+/* With z leading zeros in ~word, 1 - u > 2^-(z+1), so the noise is below -ln(1 - u) < (z + 1) ln 2. z comes from the
+ * exponent of ~word as a float; its low bits are cut first, so that it is not rounded up to the next power of 2. */
+static uint64_t lane_contenders(const float *l, int n, uint64_t seed, uint64_t pos, uint32_t block, float inv_t,
+                                float need, float floor, uint32_t *words)
+{
+    float padded[SAMPLE_BLOCK];
+    int32_t may[SAMPLE_BLOCK];
+    uint64_t bits = 0;
+    int i;
 
     if (n < SAMPLE_BLOCK) {
         for (i = 0; i < SAMPLE_BLOCK; i++)
             padded[i] = i < n ? l[i] : -INFINITY;
         l = padded;
     }
-    for (i = 0; i < SAMPLE_BLOCK && i < n; i += LANES) {
-        vec e = exp_of((load(l + i) - max) * inv_t);
-        vec scaled = e * 0x1p20f;
-        ivec high = __builtin_convertvector(scaled, ivec);
-        ivec low = __builtin_convertvector((scaled - __builtin_convertvector(high, vec)) * 0x1p20f, ivec);
+    philox_block(seed, pos, block, words);
+    for (i = 0; i < SAMPLE_BLOCK; i += LANES) {
+        vec x = load(l + i);
+        uvec rest = ~(uvec)load((const float *)(words + i)) >> 1 & 0x7fffff80u;
+        ivec exponent = (ivec)__builtin_convertvector((ivec)rest, vec) >> 23;      /* 127 + 30 - z */
+        vec most = __builtin_convertvector(158 - exponent, vec) * 0.69315f;
+        ivec m = (x * inv_t + most >= need) & (x >= floor);
 
-        high_sum += high;
-        low_sum += low;
-        for (j = 0; mass != NULL && j < LANES && i + j < n; j++)
-            mass[i + j] = (uint64_t)high[j] << 20 | (uint64_t)low[j];
-        for (j = 0; weight != NULL && j < LANES && i + j < n; j++)
-            weight[i + j] = e[j];
+        memcpy(may + i, &m, sizeof m);
     }
-    for (j = 0; j < LANES; j++)
-        sum += ((uint64_t)high_sum[j] << 20) + (uint64_t)low_sum[j];
-    return sum;
-}
-
-static void lane_philox(uint64_t seed, uint64_t pos, const uint32_t *block, uint32_t words[4][PHILOX_LANES])
-{
-    uint32_t c0[PHILOX_LANES], c1[PHILOX_LANES], c2[PHILOX_LANES], c3[PHILOX_LANES];
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    int i, round;
-
-    for (i = 0; i < PHILOX_LANES; i++) {
-        c0[i] = block[i];
-        c1[i] = 0;
-        c2[i] = (uint32_t)pos;
-        c3[i] = (uint32_t)(pos >> 32);
-    }
-    for (round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-        for (i = 0; i < PHILOX_LANES; i++) {
-            uint64_t p0 = UINT64_C(0xD2511F53) * c0[i], p1 = UINT64_C(0xCD9E8D57) * c2[i];
-
-            c0[i] = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0;
-            c2[i] = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
-            c1[i] = (uint32_t)p1;
-            c3[i] = (uint32_t)p0;
-        }
-    for (i = 0; i < PHILOX_LANES; i++) {
-        words[0][i] = c0[i];
-        words[1][i] = c1[i];
-        words[2][i] = c2[i];
-        words[3][i] = c3[i];
-    }
+    for (i = 0; i < SAMPLE_BLOCK; i++)
+        bits |= (uint64_t)(may[i] & 1) << i;
+    return n < SAMPLE_BLOCK ? bits & ((UINT64_C(1) << n) - 1) : bits;
 }
 
 const struct lane_loops LANES_TABLE = {
@@ -254,5 +308,6 @@ const struct lane_loops LANES_TABLE = {
     .finite = lane_finite,
     .block_max = lane_block_max,
     .mass = lane_mass,
-    .philox = lane_philox,
+    .mass_blocks = lane_mass_blocks,
+    .contenders = lane_contenders,
 };

@@ -7,8 +7,9 @@
  *             it are selected from.
  *   top-p     a histogram of mass over max - l in steps of 1/16 (after temperature) finds the step in which the sum
  *             crosses top_p; only that step's tokens are sorted.
- *   noise     Gumbel noise has a bound (gumbel.h), so a token needs none unless logit/T is within it of the best sum so
- *             far; then a bound from the leading bits of its random word spares most of the logarithms. Both exact.
+ *   noise     Gumbel noise has a bound (gumbel.h), so a block needs none unless its largest logit/T is within it of the
+ *             best sum so far; then a bound from the leading bits of each random word spares all but a few of the
+ *             logarithms. Both are exact.
  * Masses are integers (lanes.h), so sums are exact and the same in any order. Every number that decides comes from code of
  * our own (no libm), so choices do not depend on the machine's library. Ties go to the lower id everywhere: order is that
  * of `rank_key`. */
@@ -20,7 +21,6 @@
 
 #define BINS_A_UNIT 16
 #define BINS ((int)(-MASS_X_MIN) * BINS_A_UNIT + 1)
-#define QUADS (SAMPLE_BLOCK / 4)   /* a Philox block serves four ids */
 
 /* One thread's working space, laid over its scratch. */
 struct sampler {
@@ -176,21 +176,37 @@ static int best_keys(struct sampler *s, const float *l, int k)
 
 /* ---- log-probabilities of the untouched logits ---- */
 
+static bool has_mass(const struct sampler *s, int b, float max, float inv_t)
+{
+    return (s->max[b] - max) * inv_t >= MASS_X_MIN;
+}
+
+static uint64_t mass_all(const struct sampler *s, const float *l, float max, float inv_t)
+{
+    int whole = s->vocab / SAMPLE_BLOCK, b, n;
+    uint64_t mass = 0;
+
+    for (b = 0; b < whole; b += n + (n == 0)) {
+        for (n = 0; b + n < whole && n < MASS_BLOCKS_MAX && has_mass(s, b + n, max, inv_t); n++)
+            ;
+        mass += s->loops->mass_blocks(l + b * SAMPLE_BLOCK, n, max, inv_t);
+    }
+    if (whole < s->blocks_n)
+        mass += s->loops->mass(l + whole * SAMPLE_BLOCK, block_size(s, whole), max, inv_t, NULL, NULL);
+    return mass;
+}
+
 /* ln of the sum of e^(l - max); with infinite logits, their number shares all. */
 static double log_sum(const struct sampler *s, const float *l, float max)
 {
-    uint64_t mass = 0;
-    int b, i, n = 0;
+    int i, n = 0;
 
     if (isinf(max)) {
         for (i = 0; i < s->vocab; i++)
             n += l[i] == max;
         return gumbel_ln(n);
     }
-    for (b = 0; b < s->blocks_n; b++)
-        if (s->max[b] - max >= MASS_X_MIN)
-            mass += s->loops->mass(l + b * SAMPLE_BLOCK, block_size(s, b), max, 1, NULL, NULL);
-    return gumbel_ln((double)mass / (double)MASS_ONE);
+    return gumbel_ln((double)mass_all(s, l, max, 1) / (double)MASS_ONE);
 }
 
 static float logprob_of(float l, float max, double sum)
@@ -328,28 +344,46 @@ static int bin_of(float l, float max, float inv_t)
     return x > MASS_X_MIN ? (int)(x * -BINS_A_UNIT) : BINS - 1;
 }
 
-static uint64_t top_p_cut(struct sampler *s, const float *l, const struct sampling *p, float max)
+/* Adds the tokens of bins [from, to) to the histogram. */
+static void bins_fill(struct sampler *s, const float *l, float max, float inv_t, int from, int to)
 {
-    float inv_t = step_of(p);
-    uint64_t mass[SAMPLE_BLOCK], all = 0, before = 0;
-    int b, i, bin, n = 0;
+    uint64_t mass[SAMPLE_BLOCK];
+    int b, i;
 
-    memset(s->bins, 0, BINS * sizeof *s->bins);
     for (b = 0; b < s->blocks_n; b++) {
         const float *x = l + b * SAMPLE_BLOCK;
 
-        if (!((s->max[b] - max) * inv_t >= MASS_X_MIN))
+        if (bin_of(s->max[b], max, inv_t) >= to)
             continue;
-        all += s->loops->mass(x, block_size(s, b), max, inv_t, mass, NULL);
-        for (i = 0; i < block_size(s, b); i++)
-            s->bins[bin_of(x[i], max, inv_t)] += mass[i];
+        s->loops->mass(x, block_size(s, b), max, inv_t, mass, NULL);
+        for (i = 0; i < block_size(s, b); i++) {
+            int bin = bin_of(x[i], max, inv_t);
+
+            if (bin >= from && bin < to)
+                s->bins[bin] += mass[i];
+        }
     }
-    for (bin = 0; bin < BINS - 1 && !enough(before + s->bins[bin], all, p->top_p); bin++)
-        before += s->bins[bin];
+}
+
+/* The histogram is made from the top down, as far as it is needed: what is likely stands in few blocks. */
+static uint64_t top_p_cut(struct sampler *s, const float *l, const struct sampling *p, float max)
+{
+    static const int parts[] = { 0, 5 * BINS_A_UNIT, 10 * BINS_A_UNIT, BINS };
+    float inv_t = step_of(p);
+    uint64_t all = mass_all(s, l, max, inv_t), before = 0;
+    int b, i, bin = 0, part, n = 0;
+
+    memset(s->bins, 0, BINS * sizeof *s->bins);
+    for (part = 0; part < 3 && bin == parts[part]; part++) {
+        bins_fill(s, l, max, inv_t, parts[part], parts[part + 1]);
+        for (; bin < parts[part + 1] && !enough(before + s->bins[bin], all, p->top_p); bin++)
+            before += s->bins[bin];
+    }
     for (b = 0; b < s->blocks_n; b++)
         for (i = b * SAMPLE_BLOCK; bin_of(s->max[b], max, inv_t) <= bin && i < b * SAMPLE_BLOCK + block_size(s, b); i++)
             if (bin_of(l[i], max, inv_t) == bin && l[i] > -INFINITY)
                 s->keys[n++] = rank_key(l[i], i);
+    ASSERT(n > 0);                 /* all mass is enough, so the bin that crosses has some; the first has the largest */
     return cut_sorted(s, l, n, max, inv_t, before, all, p->top_p);
 }
 
@@ -362,42 +396,24 @@ static uint64_t cut_of(struct sampler *s, const float *l, const struct sampling 
 
 /* ---- noise ---- */
 
-#define WORD_CLASSES 33            /* leading ones of a random word: 0..32 */
-
 struct race {
     const struct sampler *s;
     const float *l;
     const struct sampling *p;
-    float max, inv_t, floor;       /* floor: value of the cut */
+    float max, inv_t, floor;       /* floor: no lower logit is allowed */
     uint64_t cut;
     double best;
     int32_t token;                 /* -1: none yet */
-    float need[WORD_CLASSES];      /* a logit below need[c] cannot win with a word of c leading ones */
+    float need;                    /* what logit * inv_t + noise must reach to win, less a margin for roundings */
 };
-
-/* With c leading ones, 1 - u > 2^-(c+1), so the noise is below -ln(1 - u) < (c + 1) ln 2. The margin is far wider than
- * the roundings here. */
-static void race_needs(struct race *r)
-{
-    int c;
-
-    for (c = 0; c < WORD_CLASSES; c++) {
-        double need = (r->best - (c + 1) * 0.69315) * (double)r->p->temperature;
-
-        need -= fabs(need) * 1e-6 + 1e-30;
-        r->need[c] = need > (double)r->floor ? (float)need : r->floor;
-    }
-}
 
 static void race_enter(struct race *r, int32_t id, uint32_t word)
 {
-    int ones = word == UINT32_MAX ? 32 : __builtin_clz(~word);
     float weight, l = r->l[id];
-    double sum;
+    double sum = (double)l / (double)r->p->temperature + gumbel_noise(word);
 
-    if (l < r->need[ones] || l == -INFINITY || rank_key(l, id) > r->cut)
+    if (l == -INFINITY || rank_key(l, id) > r->cut)
         return;
-    sum = (double)l / (double)r->p->temperature + gumbel_noise(word);
     if (r->token >= 0 && (sum < r->best || (sum == r->best && id > r->token)))
         return;
     if (r->p->min_p > 0) {
@@ -407,47 +423,43 @@ static void race_enter(struct race *r, int32_t id, uint32_t word)
     }
     r->best = sum;
     r->token = id;
-    race_needs(r);
+    r->need = (float)(sum - 1e-3 - 2e-6 * fabs(sum));
 }
 
-/* Every token of block b that could win. */
 static void race_block(struct race *r, int b)
 {
-    uint32_t quads[PHILOX_LANES] = { 0 }, words[4][PHILOX_LANES];
-    int first = b * SAMPLE_BLOCK, n = block_size(r->s, b), quads_n = 0, i, j;
-    float need = r->need[WORD_CLASSES - 1];
+    uint32_t words[SAMPLE_BLOCK];
+    int first = b * SAMPLE_BLOCK;
+    uint64_t may = r->s->loops->contenders(r->l + first, block_size(r->s, b), r->p->seed, (uint64_t)r->p->pos,
+                                           (uint32_t)first / 4, r->inv_t, r->need, r->floor, words);
 
-    for (i = 0; i < n; i += 4) {
-        bool any = false;
+    for (; may != 0; may &= may - 1) {
+        int i = __builtin_ctzll(may);
 
-        for (j = i; j < i + 4 && j < n; j++)
-            any |= r->l[first + j] >= need;
-        if (any)
-            quads[quads_n++] = (uint32_t)(first + i) / 4;
+        race_enter(r, first + i, words[i]);
     }
-    if (quads_n == 0)
-        return;
-    r->s->loops->philox(r->p->seed, (uint64_t)r->p->pos, quads, words);
-    for (i = 0; i < quads_n; i++)
-        for (j = 0; j < 4 && (int)quads[i] * 4 + j < r->s->vocab; j++)
-            race_enter(r, (int32_t)quads[i] * 4 + j, words[j][i]);
+}
+
+/* min-p as a bound for logits, a little low: race_enter decides exactly. */
+static float min_p_floor(const struct sampling *p, float max)
+{
+    return (float)(max + (gumbel_ln(p->min_p) - 1e-3) * p->temperature - fabs(max) * 1e-6);
 }
 
 static int32_t race_run(struct sampler *s, const float *l, const struct sampling *p, float max)
 {
-    struct race r = { .s = s, .l = l, .p = p, .max = max, .inv_t = step_of(p), .token = -1 };
+    struct race r = { .s = s, .l = l, .p = p, .max = max, .inv_t = step_of(p), .token = -1, .best = -INFINITY,
+                      .need = -INFINITY };
     int32_t likeliest = first_with(s, l, max);
     int b;
 
     r.cut = cut_of(s, l, p, max);
     r.floor = r.cut == KEY_ALL ? -INFINITY : l[key_id(r.cut)];
-    if (p->min_p > 0 && max + (gumbel_ln(p->min_p) - 0.001) * p->temperature > (double)r.floor)
-        r.floor = (float)(max + (gumbel_ln(p->min_p) - 0.002) * p->temperature);   /* race_enter decides exactly */
-    r.best = -INFINITY;
-    race_needs(&r);
+    if (p->min_p > 0 && min_p_floor(p, max) > r.floor)
+        r.floor = min_p_floor(p, max);
     race_enter(&r, likeliest, philox_words(p->seed, (uint64_t)p->pos, (uint32_t)likeliest / 4).v[likeliest % 4]);
     for (b = 0; b < s->blocks_n; b++)
-        if (s->max[b] >= r.need[WORD_CLASSES - 1])
+        if (s->max[b] >= r.floor && s->max[b] * r.inv_t + (float)GUMBEL_MAX >= r.need)
             race_block(&r, b);
     return r.token;
 }

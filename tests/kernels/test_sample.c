@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/philox.h"
+#include "kernels/gumbel.h"
 #include "tests/kernels/devices.h"
 
 #define THREADS_MAX 3
@@ -501,6 +501,86 @@ static void test_target(void **state)
     assert_true(fabs(out.logprob - (l[321] - sum)) < 1e-5);
 }
 
+/* What is pruned could not have won: without pruning, and with the same arithmetic, the same token, whatever the margin. */
+static void test_prune(void **state)
+{
+    enum { VOCAB = 49152, N = 60 };
+    static const float temperatures[] = { 1e-30f, 1e-3f, 0.1f, 0.8f, 1, 3, 100, 1e6f };
+    uint64_t random = 31;
+    float *l = malloc(sizeof *l * VOCAB);
+    int o, i;
+
+    (void)state;
+    for (o = 0; o < N; o++) {
+        struct sampling p = plain;
+        struct sampled out;
+        double best = -INFINITY;
+        int32_t token = -1;
+
+        logits_make(l, VOCAB, o % 5 == 0 ? 0 : (float)(o % 7), &random);
+        for (i = 0; i < VOCAB && o % 4 == 0; i++)
+            l[i] = l[i] * 1000 - 30000;
+        p.temperature = temperatures[o % 8];
+        p.seed = random_next(&random);
+        p.pos = (int64_t)(random_next(&random) >> 1);
+        for (i = 0; i < VOCAB; i++) {
+            struct philox words = philox_words(p.seed, (uint64_t)p.pos, (uint32_t)i / 4);
+            double sum = (double)l[i] / (double)p.temperature + gumbel_noise(words.v[i % 4]);
+
+            if (sum > best) {
+                best = sum;
+                token = i;
+            }
+        }
+        sample_everywhere(l, VOCAB, &p, 1, &out);
+        assert_int_equal(out.token, token);
+    }
+    free(l);
+}
+
+/* The largest noise there is in 40,000 positions, found by search: such a token may stand 20 below and win. */
+static void test_largest_noise(void **state)
+{
+    enum { VOCAB = 49152, POS = 28594, TOKEN = 20134, LIKELIEST = 41003 };
+    float *l = malloc(sizeof *l * VOCAB);
+    struct philox far = philox_words(1, POS, TOKEN / 4), near = philox_words(1, POS, LIKELIEST / 4);
+    double lead = gumbel_noise(far.v[TOKEN % 4]) - gumbel_noise(near.v[LIKELIEST % 4]);
+    struct sampling p = plain;
+    struct sampled out;
+    int i;
+
+    (void)state;
+    assert_true(gumbel_noise(far.v[TOKEN % 4]) > 20);
+    p.seed = 1;
+    p.pos = POS;
+    for (i = 0; i < VOCAB; i++)
+        l[i] = -100;
+    l[LIKELIEST] = 10;
+    l[TOKEN] = (float)(10 - lead + 1e-4);
+    sample_everywhere(l, VOCAB, &p, 1, &out);
+    assert_int_equal(out.token, TOKEN);
+    l[TOKEN] = (float)(10 - lead - 1e-4);
+    sample_everywhere(l, VOCAB, &p, 1, &out);
+    assert_int_equal(out.token, LIKELIEST);
+    free(l);
+}
+
+static void test_logarithm(void **state)
+{
+    uint64_t random = 3;
+    int i;
+
+    (void)state;
+    for (i = 0; i < 200000; i++) {
+        double x = ldexp(1 + random_unit(&random), (int)(random_next(&random) % 80) - 40);
+
+        assert_true(fabs(gumbel_ln(x) - log(x)) <= 2.3e-16 * fabs(log(x)));
+    }
+    assert_true(gumbel_ln(1) == 0);
+    assert_true(gumbel_noise(UINT32_MAX) < GUMBEL_MAX && gumbel_noise(UINT32_MAX) > GUMBEL_MAX - 1e-3);
+    assert_true(gumbel_noise(0) > -3.2);
+}
+
 /* An output does not depend on what stands beside it: each alone equals each in the crowd. */
 static void test_alone(void **state)
 {
@@ -529,7 +609,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_bias_and_penalties),
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_ties), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_target), cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_target), cmocka_unit_test(test_alone), cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_largest_noise), cmocka_unit_test(test_logarithm),
     };
 
     return cmocka_run_group_tests(tests, devices_open, devices_close);
