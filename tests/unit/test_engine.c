@@ -410,6 +410,42 @@ static void test_prefixes_once(void **state)
     }
 }
 
+/* No more starts than the next step has rows for: the others find more in the cache when they do. */
+static void test_starts_as_needed(void **state)
+{
+    (void)state;
+    rig.cfg.step_rows_max = 128;
+    rig_start(&rig);
+    for (int i = 0; i < 10; i++)
+        engine_submit(rig.engine, make(200 + i, 100, 4));
+    assert_int_equal(engine_step(rig.engine), ST_OK);
+    assert_int_equal(engine_counts(rig.engine)->running_n, 2);
+    rig_run(&rig);
+    assert_int_equal(rig.ended_n, 10);
+}
+
+/* A prefix that nobody wanted is old when a request for it arrives; while that waits, younger pages make room. */
+static void test_arrival_keeps_prefix(void **state)
+{
+    struct request *long_one = make(212, 16, 350), *waits = make(210, 100, 2);
+
+    (void)state;
+    rig.cfg.kv_pages_max = 40;
+    rig.cfg.sequences_max = 1;
+    rig_start(&rig);
+    run_one(make(210, 100, 2));
+    run_one(make(211, 300, 2));
+    rig_forget(&rig);
+    long_one->params.ignore_eos = true;
+    long_one->priority = -1;
+    engine_submit(rig.engine, long_one);
+    engine_submit(rig.engine, waits);
+    rig_run(&rig);
+    assert_true(engine_cache_counts(rig.engine).evicted_pages >= 3);
+    assert_true(waits->started_ns > long_one->started_ns);
+    assert_int_equal(waits->cached_n, 96);
+}
+
 /* A request that is held back does not keep one behind it from starting. */
 static void test_looks_beyond(void **state)
 {
@@ -576,6 +612,8 @@ int main(void)
         cmocka_unit_test_setup(test_pool_too_small, fresh),
         cmocka_unit_test_setup(test_held_back, fresh),
         cmocka_unit_test_setup(test_prefixes_once, fresh),
+        cmocka_unit_test_setup(test_starts_as_needed, fresh),
+        cmocka_unit_test_setup(test_arrival_keeps_prefix, fresh),
         cmocka_unit_test_setup(test_looks_beyond, fresh),
         cmocka_unit_test_setup(test_progress, fresh),
         cmocka_unit_test_setup(test_drop_and_resume, fresh),
