@@ -1,5 +1,5 @@
 /* A run has as many parts as the team has threads, and a thread first takes the part of its own number, so that what it
- * left in its cache in one run serves it in the next; then any that is left. So the caller computes what no worker has
+ * left in its cache in one run serves it in the next; a moment later any that is open. So the caller computes what no worker has
  * come for: on a machine that others use, too, it never waits for a worker that the kernel has not let run. A part is
  * taken by moving its `taken` from the number of the run before to that of this one, so a worker that wakes late finds
  * nothing to take in a run that is over.
@@ -22,12 +22,17 @@
 
 #define SPIN_NS 200000             /* longer than any gap between two operations of a step, far shorter than a step */
 #define SPINS_PER_LOOK 64          /* pauses between two looks at the clock */
+#define SPINS_BEFORE_HELP 64       /* pauses of one who is done, before he looks for the parts of others: 1-2 us */
 
-struct waitable {
-    _Alignas(64) atomic_uint value;
-    atomic_int sleepers;
+struct bed {                       /* where sleepers sleep: only touched when there are any */
     pthread_mutex_t lock;
     pthread_cond_t changed;
+};
+
+struct waitable {
+    atomic_uint value;
+    atomic_int sleepers;
+    struct bed *bed;
 };
 
 struct member {
@@ -40,34 +45,37 @@ struct member {
 struct team {
     int threads_n, started_n;
     int64_t spin_ns;
-    struct waitable epoch, left;
     atomic_bool closing;
+    struct bed epoch_bed, left_bed;
+    struct member *members;
+    _Alignas(64) struct waitable epoch;        /* one line from the caller to each worker */
     void (*fn)(void *ctx, int part_i, int parts_n);
     void *ctx;
-    struct member *members;
+    _Alignas(64) struct waitable left;         /* and one back */
 };
 
-static void waitable_init(struct waitable *w)
+static void waitable_init(struct waitable *w, struct bed *bed)
 {
     atomic_init(&w->value, 0);
     atomic_init(&w->sleepers, 0);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
+    pthread_mutex_init(&bed->lock, NULL);
+    pthread_cond_init(&bed->changed, NULL);
+    w->bed = bed;
 }
 
 static void waitable_fini(struct waitable *w)
 {
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->bed->changed);
+    pthread_mutex_destroy(&w->bed->lock);
 }
 
 static void waitable_wake(struct waitable *w)
 {
     if (atomic_load(&w->sleepers) == 0)
         return;
-    pthread_mutex_lock(&w->lock);
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&w->bed->lock);
+    pthread_cond_broadcast(&w->bed->changed);
+    pthread_mutex_unlock(&w->bed->lock);
 }
 
 static inline void pause_short(void)
@@ -104,30 +112,42 @@ static void waitable_wait(struct waitable *w, unsigned number, bool want_equal, 
         else if (now_ns() > end)
             break;
     }
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->bed->lock);
     atomic_fetch_add(&w->sleepers, 1);
     while ((atomic_load(&w->value) == number) != want_equal)
-        pthread_cond_wait(&w->changed, &w->lock);
+        pthread_cond_wait(&w->bed->changed, &w->bed->lock);
     atomic_fetch_sub(&w->sleepers, 1);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->bed->lock);
 }
 
-/* Takes parts of run `epoch`, from `own` on, as long as there are any. fn and ctx are read behind a taken part only: the
- * caller cannot change them while a part is not ended. */
+/* Takes part i of run `epoch` if it is open. fn and ctx are read behind a taken part only: the caller cannot change them
+ * while a part is not ended. Answers how many parts are not ended. */
+static unsigned part_run(struct team *t, unsigned epoch, int i)
+{
+    unsigned before = epoch - 1, left;
+
+    if (!atomic_compare_exchange_strong(&t->members[i].taken, &before, epoch))
+        return atomic_load_explicit(&t->left.value, memory_order_relaxed);
+    t->fn(t->ctx, i, t->threads_n);
+    left = atomic_fetch_sub(&t->left.value, 1) - 1;
+    if (left == 0)
+        waitable_wake(&t->left);
+    return left;
+}
+
+/* The thread's own part, then what is open of the others'. Only after a moment: as a rule they are all at work, and to
+ * look at what they have taken costs each of them a line. */
 static void parts_run(struct team *t, unsigned epoch, int own)
 {
-    int n = t->threads_n, i;
+    unsigned left = part_run(t, epoch, own);
+    int i;
 
-    for (i = 0; i < n; i++) {
-        int part = own + i < n ? own + i : own + i - n;
-        unsigned before = epoch - 1;
-
-        if (!atomic_compare_exchange_strong(&t->members[part].taken, &before, epoch))
-            continue;
-        t->fn(t->ctx, part, n);
-        if (atomic_fetch_sub(&t->left.value, 1) == 1)
-            waitable_wake(&t->left);
+    for (i = 0; i < SPINS_BEFORE_HELP && left > 0; i++) {
+        pause_short();
+        left = atomic_load_explicit(&t->left.value, memory_order_acquire);
     }
+    for (i = 1; i < t->threads_n && left > 0; i++)
+        left = part_run(t, epoch, own + i < t->threads_n ? own + i : own + i - t->threads_n);
 }
 
 static void *member_main(void *arg)
@@ -163,8 +183,8 @@ status team_open(int threads_n, struct team **out, struct error *err)
     memset(t->members, 0, (size_t)threads_n * sizeof *t->members);
     for (i = 0; i < threads_n; i++)
         atomic_init(&t->members[i].taken, 0);
-    waitable_init(&t->epoch);
-    waitable_init(&t->left);
+    waitable_init(&t->epoch, &t->epoch_bed);
+    waitable_init(&t->left, &t->left_bed);
     atomic_init(&t->closing, false);
 
     sigfillset(&all);              /* signals belong to the threads that expect them */
