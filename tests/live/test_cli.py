@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import job
 
@@ -20,6 +19,12 @@ def call(*args, **kw):
 def refused(code, needle, *args):
     got, _, err = call(*args)
     assert got == code and needle in err, (args, got, err)
+
+
+def status(out):
+    """None before the job has begun."""
+    code, text, _ = call("status", out, "--json")
+    return json.loads(text) if code == 0 else None
 
 
 def usage_is_explained(model, source, folder):
@@ -60,18 +65,18 @@ def signals_stop_and_it_goes_on(model, folder):
     source, out, plain = (os.path.join(folder, name) for name in ("signals.jsonl", "signals.out", "signals.plain"))
     job.write(source, job.lines(4000, 3, max_tokens=(50, 200)))
     job.done(source, plain, model)
+    before = 0
     for number in (signal.SIGINT, signal.SIGTERM):
         p = subprocess.Popen(job.command(source, out, model), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        while not os.path.exists(out) or os.path.getsize(out) == 0:
+        while not (state := status(out)) or not state["running"] or state["done"] <= before:
             assert p.poll() is None, "over before the signal"
-            time.sleep(0.005)
         refused(2, str(p.pid), "run", source, "-o", out, "-m", model)         # one run at a time; names who holds it
-        assert '"running": true' in call("status", out, "--json")[1]
         p.send_signal(number)
         report = json.loads(p.communicate(timeout=60)[0])
         assert p.returncode == 75 and report["exit_code"] == 75, report
-        assert '"running": false' in call("status", out, "--json")[1]
-        if number == signal.SIGINT and report["done"] < 4000:
+        before = status(out)["done"]
+        assert not status(out)["running"]
+        if number == signal.SIGINT and before < 4000:
             refused(2, "max_tokens_default", "run", source, "-o", out, "-m", model, "--set", "max_tokens_default=7")
     job.done(source, out, model)
     job.same(job.audit(source, out), job.audit(source, plain), "after two signals")
