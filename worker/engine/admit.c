@@ -198,6 +198,7 @@ static void seq_start(struct engine *e, struct job *j, struct seq *s)
     request_first_start(e, s);
     running_insert(e, s);
     j->running_n++;
+    j->next_choice = s->choice_i + 1;
 }
 
 /* Next choice of r, from i on, that has anything left to compute and does not run; n: none. */
