@@ -17,8 +17,8 @@ struct waiting {
     uint32_t priority;                             /* of the treap */
 };
 
-/* The requests of one priority value, long or ordinary. The walk stands behind a prompt that is gone from it; its copy tells whether a new
- * request lies ahead (walked now) or behind (walked in the next circle). */
+/* The requests of one priority value, long or ordinary. The walk stands behind a prompt that is gone from it; its copy
+ * tells whether a new request lies ahead (walked now) or behind (walked in the next circle). */
 struct walk {
     int64_t value;
     bool is_long;
