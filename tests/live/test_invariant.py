@@ -49,8 +49,9 @@ def cell_lines(mates, shuffled, warm, temperature, n_tokens):
     if shuffled:
         random.Random(3).shuffle(rows)
     if warm:
-        # For each target a short line with its prefix.
-        rows = [dict(row, custom_id="warm-%d" % i, body=dict(row["body"], seed=i)) for i, row in enumerate(targets(temperature, 2))] + rows
+        # For each target a short line with its prefix, which goes first.
+        rows = [dict(row, custom_id="warm-%d" % i, body=dict(row["body"], seed=i, priority=-1))
+                for i, row in enumerate(targets(temperature, 2))] + rows
     return rows
 
 
