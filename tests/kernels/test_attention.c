@@ -778,10 +778,9 @@ static void test_refusals(void **state)
     struct device *d = device_of_kind(&device_kinds[0], 1);
     struct error err;
     struct kv *kv;
-    int i;
 
     (void)state;
-    for (i = 0; i < (int)(sizeof bad / sizeof bad[0]); i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(kv_open(d, &bad[i], &kv, &err), ST_REJECT);
         assert_null(kv);
     }
