@@ -200,10 +200,11 @@ MUST_USE status kernel_rope_write(struct device *d, const void *qkv, const struc
                                   struct kv *kv, void *q);
 
 /* Attention of every row over its cached positions and its ancestors in the step (whose KV kernel_rope_write has just
- * written). Online softmax in blocks of a fixed number of positions (64 on the CPU) counted from position 0, in order: a
- * row's bits depend on its positions alone, whether it is decoded, part of a chunk, or a row of a draft tree. Positions of
- * a tree's roots are cached_n; a child's is its parent's + 1. A position whose key or value is not finite makes NaN of the rows that see
- * it and of no other. Queries come from kernel_rope_write with the same attention_shape, which has put the scale in. */
+ * written). Online softmax in blocks of a fixed number of positions (64 on the CPU) counted from position 0, in order:
+ * a row's bits depend on its positions alone, whether it is decoded, part of a chunk, or a row of a draft tree. The
+ * roots of a tree have position cached_n, a child its parent's + 1. A position whose value is not finite makes NaN of
+ * the rows that see it and of no other. Queries come from kernel_rope_write with the same attention_shape, which has put
+ * the scale in. */
 MUST_USE status kernel_attention(struct device *d, const void *q, const struct step *s, int layer,
                                  const struct attention_shape *a, const struct kv *kv, void *out);
 

@@ -1,9 +1,10 @@
 /* Ranks are threads of one process.
  *
- * Every operation is one exchange: a rank copies what it gives into a slot of the group, waits until all have, and reads the
- * others' slots. Only memory of the group is shared, and it lives until the last rank has closed, so a rank that gave up
- * can let go of its own buffers while a late one still computes. Each rank has two slots, used in turn: who fills a slot for
- * operation k + 2 has passed the barrier of k + 1, which all reach only after they have read the slots of k. */
+ * Every operation is one exchange: a rank copies what it gives into a slot of the group, waits until all have, and
+ * reads the others' slots. Only memory of the group is shared, and it lives until the last rank has closed, so a rank
+ * that gave up can let go of its own buffers while a late one still computes. Each rank has two slots, used in turn:
+ * who fills a slot for operation k + 2 has passed the barrier of k + 1, which all reach only after they have read the
+ * slots of k. */
 #define _POSIX_C_SOURCE 200809L
 #include "kernels/comm.h"
 
@@ -115,12 +116,16 @@ status comm_open(struct comm_group *g, int rank, struct comm **out)
     return ST_OK;
 }
 
-static void group_end(struct comm_group *g)
+/* True: it was this call that ended it. */
+static bool group_end(struct comm_group *g)
 {
+    bool first;
+
     pthread_mutex_lock(&g->lock);
-    atomic_store(&g->ended, true);
+    first = !atomic_exchange(&g->ended, true);
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
+    return first;
 }
 
 void comm_abort(struct comm *c)
@@ -235,9 +240,9 @@ static status exchange(struct comm *c, enum op op, size_t n, const void *give, s
         const struct slot *theirs = slot_of(c, i);
 
         if (theirs->op != op || theirs->n != n) {
-            log_error("comm.mismatch", "rank=%d op=%d n=%zu peer=%d peer_op=%d peer_n=%zu", c->rank, (int)op, n, i,
-                      (int)theirs->op, theirs->n);
-            group_end(c->group);
+            if (group_end(c->group))
+                log_error("comm.mismatch", "rank=%d op=%d n=%zu peer=%d peer_op=%d peer_n=%zu", c->rank, (int)op, n, i,
+                          (int)theirs->op, theirs->n);
             return ST_FATAL;
         }
     }

@@ -11,8 +11,9 @@
  * earlier owner of the page left there is 0. Keys may be anything: scores of such lanes are replaced.
  *
  * Order:  softmax (online: Milakov & Gimelshein 2018) in blocks of ATTEND_BLOCK positions counted from position 0. A
- *         query's sums are chains over its own blocks; how many queries share a call never shows in the bits. Pages of a block that no query of the call
- *         sees are left out: they would add weight 0. (That can turn -0 into +0, so the last step makes every zero +0.)
+ *         query's sums are chains over its own blocks; how many queries share a call never shows in the bits. Pages of
+ *         a block that no query of the call sees are left out: they would add weight 0. (That can turn -0 into +0, so
+ *         the last step makes every zero +0.)
  * Units:  queries are scaled by scale * log2(e) when they are written (rope.c): weights are 2^(score - max). */
 #ifndef KERNELS_CPU_ATTEND_H
 #define KERNELS_CPU_ATTEND_H

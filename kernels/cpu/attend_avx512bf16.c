@@ -157,7 +157,8 @@ INLINE void weights(const struct attend_block *b, int first, int n, float (*scor
 
         UNROLL for (v = 0; v < VECS; v += 2) {
             __m512 x0 = _mm512_load_ps(score[r] + v * LANES), x1 = _mm512_load_ps(score[r] + (v + 1) * LANES);
-            __m512i w = (__m512i)_mm512_cvtne2ps_pbh(exp2_of(_mm512_sub_ps(x1, less)), exp2_of(_mm512_sub_ps(x0, less)));
+            __m512 w0 = exp2_of(_mm512_sub_ps(x0, less)), w1 = exp2_of(_mm512_sub_ps(x1, less));
+            __m512i w = (__m512i)_mm512_cvtne2ps_pbh(w1, w0);
 
             _mm512_store_si512(weight[r] + v * PAIRS, w);
             sum = dot(sum, w, ones);

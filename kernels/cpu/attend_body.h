@@ -152,8 +152,8 @@ INLINE float weights(const struct attend_block *b, int query, float *score)
 /* ---- sums of values ---- */
 
 /* vecs vectors of every query's output from dimension `dim` on. */
-INLINE void values(const struct attend_block *b, int first, int n, bool fp32, int dim, int vecs, float (*weight)[ATTEND_BLOCK],
-                   const float *shrink)
+INLINE void values(const struct attend_block *b, int first, int n, bool fp32, int dim, int vecs,
+                   float (*weight)[ATTEND_BLOCK], const float *shrink)
 {
     vec sum[QUERIES_AT_ONCE][OUT_VECS];
     size_t row = (size_t)b->head_dim * 4;      /* bytes: a pair of positions in bf16, one in fp32 */
@@ -183,7 +183,8 @@ INLINE void values(const struct attend_block *b, int first, int n, bool fp32, in
 }
 
 /* What is left of head_dim when it is no multiple of LANES, one dimension at a time, in the same order. */
-INLINE void values_rest(const struct attend_block *b, int query, bool fp32, int dim, const float *weight, float shrink)
+INLINE void values_rest(const struct attend_block *b, int query, bool fp32, int dim, const float *weight,
+                        float shrink)
 {
     struct attend_sums *s = attend_sums_at(b, query);
     int i, d;
@@ -228,7 +229,12 @@ INLINE void block_some(const struct attend_block *b, int first, int n, bool fp32
 
 INLINE void block_any(const struct attend_block *b, bool fp32)
 {
-    int i = 0;
+    int i = 0, page;
+    size_t at;
+
+    for (page = 0; page < b->pages_n; page++)
+        for (at = 0; at < 2 * b->part_bytes; at += 64)
+            __builtin_prefetch(b->next[page] + at, 0, 2);
 
     for (; i + QUERIES_AT_ONCE <= b->queries_n; i += QUERIES_AT_ONCE)
         block_some(b, i, QUERIES_AT_ONCE, fp32);

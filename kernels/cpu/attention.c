@@ -5,8 +5,9 @@
  *          rows of a draft tree, or rows of several sequences whose first pages are the same (a shared prefix).
  *   item   a tile, a KV head and at most ATTEND_QUERIES of the query heads that read it. Threads take items in order.
  *
- * A row of a draft tree must have the bits of the same row decoded plainly, but its ancestors stand in any slots. They are
- * copied into the lanes that their positions would have (overlay pages in scratch), and the same loops run over those. */
+ * A row of a draft tree must have the bits of the same row decoded plainly, but its ancestors stand in any slots. They
+ * are copied into the lanes that their positions would have (overlay pages in scratch), and the same loops run over
+ * those. */
 #include "kernels/cpu/attend.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/plan.h"
@@ -281,8 +282,9 @@ static const struct attend_loops *loops_of(const struct cpu_device *c, int head_
 static int tile_rows(const struct attention *a)
 {
     int rows = ATTEND_QUERIES / a->group, heads = a->shape->kv_heads_n * a->slices_n;
+    int items = ITEMS_A_THREAD * a->device->base.info.threads_n;
 
-    while (rows > 1 && (int64_t)a->step->rows_n * heads < (int64_t)rows * ITEMS_A_THREAD * a->device->base.info.threads_n)
+    while (rows > 1 && (int64_t)a->step->rows_n * heads < (int64_t)rows * items)
         rows /= 2;
     return rows > 0 ? rows : 1;
 }

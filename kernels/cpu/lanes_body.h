@@ -1,5 +1,8 @@
-/* kernels/cpu/lanes_body.h - the body of each lanes_*.c, which defines LANES (width of a vector in floats, at most 16),
- * MUL_LOW(a, b) (products of the low halves of lanes of 64 bits) and LANES_TABLE (name of its table). Compiled with -ffp-contract=off: the same operations in each, so the same bits. */
+/* kernels/cpu/lanes_body.h - the body of each lanes_*.c, which defines
+ *   LANES           width of a vector in floats, at most 16
+ *   MUL_LOW(a, b)   products of the low halves of lanes of 64 bits
+ *   LANES_TABLE     name of its table
+ * Compiled with -ffp-contract=off: the same operations in each, so the same bits. */
 #include "kernels/cpu/lanes.h"
 
 #include <math.h>
@@ -106,7 +109,8 @@ static void lane_narrow(const float *from, int n, uint16_t *to)
     for (; i + LANES <= n; i += LANES) {
         uvec u = (uvec)load(from + i);
         uvec nan = (uvec)((ivec)(u & 0x7fffffffu) > 0x7f800000);
-        hvec h = __builtin_convertvector((((u + 0x7fffu + (u >> 16 & 1u)) & ~nan) | ((u | 0x400000u) & nan)) >> 16, hvec);
+        uvec rounded = ((u + 0x7fffu + (u >> 16 & 1u)) & ~nan) | ((u | 0x400000u) & nan);
+        hvec h = __builtin_convertvector(rounded >> 16, hvec);
 
         memcpy(to + i, &h, sizeof h);
     }
@@ -190,7 +194,7 @@ INLINE vec exp_of(vec x)
 }
 
 /* Masses are integers so that their sums are exact in any order: a float times 2^40, cut at the point, in two halves of
- * 20 bits that fit 32-bit lanes. x has blocks_n whole blocks, at most MASS_BLOCKS_MAX; mass and weight are of the last. */
+ * 20 bits that fit 32-bit lanes. x has blocks_n whole blocks, at most MASS_BLOCKS_MAX; mass and weight: of the last. */
 INLINE uint64_t masses(const float *x, int blocks_n, float max, float inv_t, uint64_t *mass, float *weight)
 {
     ivec high_sum = { 0 }, low_sum = { 0 };

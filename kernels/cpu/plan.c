@@ -1,5 +1,5 @@
-/* Sequences with many rows come first: they are the largest pieces of work. The others are sorted by their page lists, so
- * that those that share a prefix stand together, share tiles for the length of it, and find its pages in the cache. */
+/* Sequences with many rows come first: they are the largest pieces of work. The others are sorted by their page lists,
+ * so that those that share a prefix stand together, share tiles for the length of it, and find its pages in cache. */
 #include "kernels/cpu/plan.h"
 
 #include "kernels/cpu/attend.h"

@@ -3,16 +3,16 @@
  * Nothing here looks at the whole vocabulary twice without need: one pass finds the largest logit of every block of
  * SAMPLE_BLOCK, and after that whole blocks are skipped that cannot hold what is looked for.
  *   greedy    the first block with the largest maximum.
- *   top-k     the k-th largest block maximum is a bound below which nothing can be among the k best; the few logits above
- *             it are selected from.
+ *   top-k     the k-th largest block maximum is a bound below which nothing can be among the k best; the few logits
+ *             above it are selected from.
  *   top-p     a histogram of mass over max - l in steps of 1/16 (after temperature) finds the step in which the sum
  *             crosses top_p; only that step's tokens are sorted.
  *   noise     Gumbel noise has a bound (gumbel.h), so a block needs none unless its largest logit/T is within it of the
  *             best sum so far; then a bound from the leading bits of each random word spares all but a few of the
  *             logarithms. Both are exact.
- * Masses are integers (lanes.h), so sums are exact and the same in any order. Every number that decides comes from code of
- * our own (no libm), so choices do not depend on the machine's library. Ties go to the lower id everywhere: order is that
- * of `rank_key`. */
+ * Masses are integers (lanes.h), so sums are exact and the same in any order. Every number that decides comes from code
+ * of our own (no libm), so choices do not depend on the machine's library. Ties go to the lower id everywhere: the
+ * order is that of rank_key. */
 #include <math.h>
 #include <string.h>
 

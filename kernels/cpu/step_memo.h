@@ -1,7 +1,7 @@
 /* kernels/cpu/step_memo.h - private to the CPU device: what is the same in every layer of a step and therefore computed
  * once: the cos and sin of its rows (rope.c) and how its attention is cut into pieces of work (attention.c).
- * Nothing tells the device that a new step has begun; both are kept with a copy of all that they were made from, and made
- * again when any of it differs. */
+ * Nothing tells the device that a new step has begun; both are kept with a copy of all that they were made from, and
+ * made again when any of it differs. */
 #ifndef KERNELS_CPU_STEP_MEMO_H
 #define KERNELS_CPU_STEP_MEMO_H
 

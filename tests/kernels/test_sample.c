@@ -42,7 +42,8 @@ static void reference_adjust(const struct sampling *p, const float *raw, int voc
     }
 }
 
-/* The token, and in *margin by how much the closest decision on the way was made: below 1e-4 another answer is right, too. */
+/* The token, and in *margin by how much the closest decision on the way was made: below 1e-4 another answer is right,
+ * too. */
 static int32_t reference_token(const struct sampling *p, const float *raw, int vocab, double *margin)
 {
     struct entry *e = malloc((size_t)vocab * sizeof *e);
@@ -501,7 +502,8 @@ static void test_target(void **state)
     assert_true(fabs(out.logprob - (l[321] - sum)) < 1e-5);
 }
 
-/* What is pruned could not have won: without pruning, and with the same arithmetic, the same token, whatever the margin. */
+/* What is pruned could not have won: without pruning, and with the same arithmetic, the same token, whatever the
+ * margin. */
 static void test_prune(void **state)
 {
     enum { VOCAB = 49152, N = 60 };

@@ -12,8 +12,8 @@
 
 struct attention_case {
     const char *name;
-    int seqs, rows, cached, shared;    /* rows of each sequence behind `cached` positions, the first `shared` on the same pages */
-    int tree;
+    int seqs, rows, cached;            /* rows of each sequence behind `cached` positions ... */
+    int shared, tree;                  /* ... of which the first `shared` are on the same pages */
 };
 
 static const struct attention_case cases[] = {
@@ -227,8 +227,8 @@ static void case_print(FILE *out, const struct bench *b, bool json, const struct
         seen += b->pos[i] + 1;
     flops = seen * 4 * s->heads_n * s->head_dim * s->layers_n * 1e9 / (double)ns;
     bytes *= 1e9 / (double)ns;
-    fprintf(out, json ? "{\"op\": \"attention\", \"case\": \"%s\", \"us\": %.1f, \"gflops\": %.1f, \"share_of_peak\": %.4f, "
-                        "\"gb_s\": %.2f, \"share_of_read\": %.4f, \"rope_us\": %.1f}\n"
+    fprintf(out, json ? "{\"op\": \"attention\", \"case\": \"%s\", \"us\": %.1f, \"gflops\": %.1f, "
+                        "\"share_of_peak\": %.4f, \"gb_s\": %.2f, \"share_of_read\": %.4f, \"rope_us\": %.1f}\n"
                       : "%-30s %10.1f %9.1f %8.3f %9.2f %8.3f %10.1f\n",
             c->name, (double)ns / 1e3, flops / 1e9, flops / top->dot_flops, bytes / 1e9,
             bytes / top->read_bytes_s, (double)sum(t->rope, s->layers_n) / 1e3);

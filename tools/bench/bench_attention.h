@@ -1,5 +1,5 @@
-/* tools/bench/bench_attention.h - rope, attention and sampling of a decoder, timed beside the ceilings of the same device
- * in the same run: prefill chunks, decodes of many sequences with and without a shared prefix, a draft tree. */
+/* tools/bench/bench_attention.h - rope, attention and sampling of a decoder, timed beside the ceilings of the same
+ * device in the same run: prefill chunks, decodes of many sequences with and without a shared prefix, a draft tree. */
 #ifndef TOOLS_BENCH_BENCH_ATTENTION_H
 #define TOOLS_BENCH_BENCH_ATTENTION_H
 
