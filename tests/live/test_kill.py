@@ -2,7 +2,7 @@
 """kill -9 at every failpoint and at random moments of a 300-line job: nothing lost, nothing doubled, the same bytes as an
 uninterrupted run, and at most 64 tokens computed again per sequence that was under way and kill.
 
-usage: test_kill.py [RANDOM_KILLS] [SEED]        (25, 1; the issue's full check: 100)
+usage: test_kill.py [RANDOM_KILLS] [SEED]        (25, 1; 100 is the full check; below 10 each failpoint is met once, not thrice)
 """
 import os
 import random
@@ -81,7 +81,7 @@ def main():
         kills = Kills(folder, source, model, want, settings)
         hit = 0
         for name in FAILPOINTS:
-            for nth in (1, 2, 7):
+            for nth in (1, 2, 7) if random_kills >= 10 else (1,):
                 kills.reset()
                 killed = not kills.run(failpoint="%s:%d" % (name, nth))
                 while killed and not kills.run():
