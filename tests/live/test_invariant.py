@@ -92,7 +92,7 @@ def main():
     if sys.argv[1] != "tiny":
         # Every pair of values of two dimensions appears; the whole product would take an hour here.
         cells = [c for i, c in enumerate(cells) if bin(i).count("1") in (0, 7) or bin(i * 37 % 128).count("1") == 2][:14]
-    n_tokens = 48 if default else 400
+    n_tokens = {"default": 48, "sample": 120, "tiny": 400}[sys.argv[1]]
     want, deaths, resumed = {}, [], 0
     with job.folder() as folder:
         model = job.default_model() if default else job.tiny_model(folder)
@@ -105,7 +105,7 @@ def main():
                 assert got[name] == first[name], "%s differs in cell %s:\n%.300s\n%.300s" % (name, cell, first[name], got[name])
     # On a crowded machine a job may be over before its fifth death, or die just when all it began was durable.
     killed = sum(cell[5] for cell in cells)
-    assert sum(deaths) >= 3 * killed and resumed > killed / 2, (sum(deaths), resumed, killed)
+    assert sum(deaths) >= (3 if sys.argv[1] == "tiny" else 1) * killed and resumed > killed / 2, (sum(deaths), resumed, killed)
     assert want[0] != want[0.8], "temperature has no effect"
     job.say("ok: %d cells, %d deaths, %d of %d killed jobs ended with answers that went on from stored tokens"
             % (len(cells), sum(deaths), resumed, killed))
