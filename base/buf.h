@@ -18,7 +18,7 @@ void buf_add(struct buf *b, const void *bytes, size_t n);
 void buf_add_text(struct buf *b, const char *text);
 void buf_add_byte(struct buf *b, int byte);
 void buf_add_format(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void buf_add_json(struct buf *b, const char *text);     /* as a JSON string; NULL: null. For our own texts: valid UTF-8 */
+void buf_add_json(struct buf *b, const char *text);     /* as a JSON string; NULL: null. Bytes beyond ASCII as they are */
 void *buf_reserve(struct buf *b, size_t n);     /* room for n more bytes at data + n; the caller adds to b->n */
 const char *buf_text(struct buf *b);            /* terminated; valid until the next change */
 void buf_reset(struct buf *b);                  /* empty, keeps the memory */

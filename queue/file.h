@@ -191,7 +191,6 @@ void json_fields_fini(struct json_fields *f);
 const char *json_field_get(const struct json_fields *f, const char *path);      /* NULL: not there */
 /* Finds the text of one top-level member, unparsed. */
 MUST_USE status json_member_find(const char *text, size_t n, const char *name, const char **value, size_t *value_n);
-void json_text_add(struct buf *b, const char *text);                            /* quoted and escaped */
 char *json_text_read(const char *value);                                        /* unquoted; NULL: not a string */
 
 #endif

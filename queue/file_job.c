@@ -158,12 +158,9 @@ static void record_print(const struct job_record *r, struct buf *b)
                    ",\n  \"finished\": %s,\n  \"ordered\": %s,\n",
                    SIDECAR_VERSION, r->job, r->begun_s, r->finished ? "true" : "false", r->ordered ? "true" : "false");
     buf_add_text(b, "  \"errors\": ");
-    if (r->errors != NULL)
-        json_text_add(b, r->errors);
-    else
-        buf_add_text(b, "null");
+    buf_add_json(b, r->errors);
     buf_add_text(b, ",\n  \"input\": {\"path\": ");
-    json_text_add(b, r->input_path);
+    buf_add_json(b, r->input_path);
     buf_add_format(b, ", \"bytes\": %" PRId64 ", \"lines\": %" PRId64 ", \"records\": %" PRId64
                    ", \"ended\": %s, \"hash\": \"%s\"},\n",
                    r->input.bytes, r->input.lines_n, r->input.records_n, r->input.ended ? "true" : "false", hash);

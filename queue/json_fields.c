@@ -190,20 +190,6 @@ status json_member_find(const char *text, size_t n, const char *name, const char
     return ST_REJECT;
 }
 
-void json_text_add(struct buf *b, const char *text)
-{
-    buf_add_byte(b, '"');
-    for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
-        if (*p == '"' || *p == '\\')
-            buf_add_byte(b, '\\');
-        if (*p < 0x20)
-            buf_add_format(b, "\\u%04x", *p);
-        else
-            buf_add_byte(b, *p);
-    }
-    buf_add_byte(b, '"');
-}
-
 static const char *escape_read(const char *p, struct buf *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -220,7 +206,7 @@ static const char *escape_read(const char *p, struct buf *out)
         return NULL;
     memcpy(four, p + 1, 4);
     code = strtoul(four, &end, 16);
-    if (end != four + 4 || code == 0 || (code >= 0xd800 && code < 0xe000))      /* what json_text_add never writes */
+    if (end != four + 4 || code == 0 || (code >= 0xd800 && code < 0xe000))      /* what buf_add_json never writes */
         return NULL;
     buf_add(out, utf8, (size_t)utf8_put(utf8, (uint32_t)code));
     return p + 5;

@@ -161,14 +161,15 @@ static void estimate_make(const struct job *j, struct estimate *e)
 {
     const struct config *cfg = &j->cli->cfg;
     double used = j->sample_output_max > 0 ? j->sample_output_tokens / j->sample_output_max : 0;
-    double requests_n = (double)(j->lines_n - j->failed_n), prompt_mean, context_mean, rows, kv, steps;
+    double requests_n = (double)(j->lines_n - j->failed_n), prompt_mean, own_mean, context_mean, rows, kv, steps;
 
     e->answer_tokens = j->output_tokens_max * used;
     prompt_mean = requests_n > 0 ? (double)j->prompt_tokens / requests_n : 0;
     context_mean = prompt_mean + (j->sequences_n > 0 ? e->answer_tokens / (double)j->sequences_n / 2 : 0);
     rows = (double)j->unique_tokens + e->answer_tokens;
-    /* A computed prompt row reads what stands before it: the shared part, and half of its own on average. */
-    kv = (double)j->unique_tokens * prompt_mean * 0.9 + e->answer_tokens * context_mean;
+    /* The computed part of a prompt is its end: a row of it reads the shared part, and half of its own on average. */
+    own_mean = requests_n > 0 ? (double)j->unique_tokens / requests_n : 0;
+    kv = (double)j->unique_tokens * (prompt_mean - own_mean / 2) + e->answer_tokens * context_mean;
     steps = rows / (double)cfg->step_rows_max;
     e->total_s = e->load_s + steps * e->cost.fixed_s + rows * e->cost.row_s + e->answer_tokens * e->cost.out_s + kv * e->cost.kv_s;
 }

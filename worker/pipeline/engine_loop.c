@@ -63,6 +63,6 @@ void *engine_main(void *pipeline)
     }
     engine_drop(p->engine, request_dropped, p);
     counts_publish(p);
-    atomic_fetch_add(&p->threads_ended, 1);
+    atomic_store(&p->ended, true);
     return NULL;
 }

@@ -39,7 +39,7 @@ struct pipeline {
     pthread_t *intakes;
     int intakes_n;
     atomic_int intakes_left;       /* of the pool; the last one ends the look-ups */
-    atomic_int threads_ended;      /* engine and outbox count themselves */
+    atomic_bool ended;             /* the engine has nothing left to do, or must stop */
     atomic_bool stopping;
 
     int64_t ended_n;               /* requests that the engine has ended; its thread only */

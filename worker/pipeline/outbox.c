@@ -15,7 +15,8 @@ struct outbox {
     bool failed;
     /* results that wait for the commit */
     struct buf lines;
-    struct result *results;        /* value is an offset into lines until the commit */
+    struct result *results;        /* value is filled in at the commit: lines moves as it grows */
+    size_t *at;                    /* where each line begins in lines */
     struct save_slot **slots;
     const char **codes;            /* static texts; NULL: done */
     int64_t from_engine_n;         /* requests behind them that the engine has ended */
@@ -70,7 +71,7 @@ static void commit(struct outbox *o)
     if (o->n == 0)
         return;
     for (size_t i = 0; i < o->n; i++)
-        o->results[i].value = o->lines.data + (uintptr_t)o->results[i].value;
+        o->results[i].value = o->lines.data + o->at[i];
     st = o->failed ? ST_RETRY : queue_commit(o->p->queue, o->results, o->n, &err);
     if (st == ST_OK)
         committed_count(o);
@@ -93,6 +94,7 @@ static void results_grow(struct outbox *o)
 {
     o->room = o->room ? 2 * o->room : 64;
     o->results = mem_grow(o->results, o->room * sizeof *o->results);
+    o->at = mem_grow(o->at, o->room * sizeof *o->at);
     o->slots = mem_grow(o->slots, o->room * sizeof *o->slots);
     o->codes = mem_grow(o->codes, o->room * sizeof *o->codes);
 }
@@ -112,9 +114,9 @@ static void result_add(struct outbox *o, struct request *r, struct save_slot *sl
     memset(res, 0, sizeof *res);
     res->source = r->source;
     res->offset = r->offset;
-    res->value = (const char *)(uintptr_t)o->lines.n;
+    o->at[o->n] = o->lines.n;
     res->kind = lines_result(&o->p->text.lines, r, id, &o->lines);
-    res->value_n = o->lines.n - (uintptr_t)res->value;
+    res->value_n = o->lines.n - o->at[o->n];
     o->slots[o->n] = slots;
     o->codes[o->n] = lines_failure_code(r);
     o->n++;
@@ -168,7 +170,6 @@ static void *outbox_main(void *outbox)
             commit(o);
     }
     commit(o);
-    atomic_fetch_add(&o->p->threads_ended, 1);
     return NULL;
 }
 
@@ -198,6 +199,7 @@ void outbox_close(struct outbox *o)
     id_set_close(o->ids);
     buf_fini(&o->lines);
     free(o->results);
+    free(o->at);
     free(o->slots);
     free(o->codes);
     free(o);

@@ -160,7 +160,7 @@ void pipeline_start(struct pipeline *p)
 
 bool pipeline_ended(struct pipeline *p)
 {
-    return atomic_load(&p->threads_ended) > 0;      /* the engine has nothing left, what follows is short */
+    return atomic_load(&p->ended);      /* what follows is short */
 }
 
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out)

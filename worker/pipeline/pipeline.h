@@ -49,7 +49,7 @@ const struct device_info *pipeline_device(const struct pipeline *p);
 const struct queue_state *pipeline_queue(const struct pipeline *p);
 
 void pipeline_start(struct pipeline *p);
-bool pipeline_ended(struct pipeline *p);       /* every thread has nothing left to do, or must stop */
+bool pipeline_ended(struct pipeline *p);       /* nothing is left to compute, or it must stop: time for pipeline_join */
 void pipeline_stop(struct pipeline *p);        /* take no more, save progress; any thread, returns at once */
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out);        /* any thread */
 /* Waits for the threads in their order, finishes the queue when all is done. err: why, unless EXIT_CODE_DONE. */

@@ -44,7 +44,12 @@ struct saver {
     pthread_mutex_t lock;
     struct save_slot *dirty, *over;
     bool stop;
+
+    /* the saver's thread only */
     int64_t retry_at_ns;               /* the store was away: not before then */
+    struct save_slot *saving[SAVE_MAX];
+    struct ckpt_save_item items[SAVE_MAX];
+    uint8_t ok[SAVE_MAX];
 };
 
 static struct ckpt_identity identity_of(const struct pipeline *p, const struct request *r, int32_t choice)
@@ -260,9 +265,9 @@ static void dirty_put_back(struct saver *s, struct save_slot *slot)
 
 static void dirty_save(struct saver *s)
 {
-    static _Thread_local struct save_slot *slots[SAVE_MAX];
-    static _Thread_local struct ckpt_save_item items[SAVE_MAX];
-    static _Thread_local uint8_t ok[SAVE_MAX];
+    struct save_slot **slots = s->saving;
+    struct ckpt_save_item *items = s->items;
+    uint8_t *ok = s->ok;
     size_t n;
     status st;
 
@@ -271,7 +276,6 @@ static void dirty_save(struct saver *s)
     n = dirty_take(s, slots, items);
     if (n == 0)
         return;
-    memset(ok, 0, n);
     failpoint("saver.save.before");
     st = ckpt_save(s->store, s->token, items, n, ok);
     failpoint("saver.save.after");
