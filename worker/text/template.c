@@ -63,7 +63,7 @@ const struct value *run_fail(struct run *r, const char *fmt, ...)
 
 bool run_exhausted(struct run *r)
 {
-    run_fail(r, r->steps < 0 ? "the template takes more steps than it may" : "the template takes more memory than it may");
+    run_fail(r, "the template takes more %s than it may", r->steps < 0 ? "steps" : "memory");
     return false;
 }
 

@@ -1,5 +1,6 @@
-/* Attributes, elements and slices: SandboxedEnvironment.getattr and getitem of jinja2/sandbox.py. An attribute is looked
- * for as a method first and as a key second, a subscript the other way round; what is not there is an undefined value. */
+/* Attributes, elements and slices: SandboxedEnvironment.getattr and getitem of jinja2/sandbox.py. An attribute is
+ * looked for as a method first and as a key second, a subscript the other way round; what is not there is an undefined
+ * value. */
 #include <string.h>
 
 #include "worker/text/template_internal.h"
@@ -299,7 +300,8 @@ const struct value *get_slice(struct run *r, const struct value *object, const s
         return slice_list(r, object, from, by, n);
     v = value_new(r->arena, VALUE_RANGE);
     v->u.range.start = object->u.range.start + from * object->u.range.step;
-    v->u.range.step = n > 1 ? object->u.range.step * by : object->u.range.step;
+    if (__builtin_mul_overflow(object->u.range.step, by, &v->u.range.step))
+        v->u.range.step = object->u.range.step;     /* one item at most: the step is never taken */
     if (__builtin_mul_overflow(to, object->u.range.step, &v->u.range.stop)
         || __builtin_add_overflow(v->u.range.stop, object->u.range.start, &v->u.range.stop))
         v->u.range.stop = object->u.range.stop;

@@ -229,19 +229,19 @@ static bool case_ignorable(uint32_t code)
     }
 }
 
-/* Greek capital sigma at `at`: final when a cased letter stands before it and none after, ignorable ones skipped. The
+/* Greek capital sigma at `at` of text[start, n): final when a cased letter stands before it and none after, ignorable ones skipped. The
  * look around is bounded so that a text of apostrophes and sigmas stays linear; no word comes near the bound. */
-static bool sigma_is_final(const char *text, size_t n, size_t at)
+static bool sigma_is_final(const char *text, size_t start, size_t n, size_t at)
 {
     enum { LOOK_MAX = 64 };
     size_t before = at, after = at + 2;
     uint32_t code = 0;
     bool cased = false;
 
-    for (int look = 0; before > 0 && look < LOOK_MAX; look++) {
+    for (int look = 0; before > start && look < LOOK_MAX; look++) {
         do
             before--;
-        while (before > 0 && ((unsigned char)text[before] & 0xc0) == 0x80);
+        while (((unsigned char)text[before] & 0xc0) == 0x80);
         utf8_char(text + before, n - before, &code);
         if (!case_ignorable(code)) {
             cased = char_is(code, CHAR_CASED);
@@ -303,7 +303,7 @@ static size_t ascii_case(struct text_build *b, const struct value *v, size_t n, 
 
 const struct value *text_case(struct run *r, const struct value *v, enum case_style style)
 {
-    size_t n, at = 0, span_i = 0;
+    size_t n, at = 0, word = 0, span_i = 0;
     const char *text = run_flat(r, v, &n);
     bool inside = false, simple = style == STYLE_LOWER || style == STYLE_UPPER;
     struct text_build b;
@@ -325,14 +325,16 @@ const struct value *text_case(struct run *r, const struct value *v, enum case_st
         if (simple && !run_charge(r, 1))
             return NULL;
         to_n = char_case(code, c, to);
-        if (code == 0x3a3 && c == CASE_LOWER && sigma_is_final(text, n, at))
+        if (code == 0x3a3 && c == CASE_LOWER && sigma_is_final(text, word, n, at))
             to[0] = 0x3c2;
         for (int i = 0; i < to_n; i++)
             bytes_n += (size_t)utf8_put(bytes + bytes_n, to[i]);
         text_build_copy(&b, bytes, bytes_n, text_trust_at(v, at, &span_i));
+        at += (size_t)used;
+        if (style == STYLE_WORDS && !inside)
+            word = at;          /* the title filter lowers what follows a word's first character on its own */
         if (!simple)
             inside = style == STYLE_WORDS ? !word_break(code) : char_is(code, CHAR_CASED);
-        at += (size_t)used;
     }
     return run_build_end(r, &b);
 }

@@ -121,7 +121,21 @@ static enum flow exec_if(struct run *r, const struct node *n)
     return n != NULL ? exec(r, n) : FLOW_NEXT;
 }
 
-int for_test(struct run *r, const struct iter *it, const struct value *item)
+/* What a target holds: the value of a name, a tuple of a tuple's. */
+static const struct value *target_value(struct run *r, const struct node *target)
+{
+    struct value *v;
+
+    if (target->kind == NODE_NAME)
+        return r->act->slots[target->u.var.slot];
+    v = value_tuple(r->arena, target->u.items_n);
+    for (const struct node *item = target->a; item != NULL; item = item->next)
+        value_list_add(r->arena, v, target_value(r, item));
+    return v;
+}
+
+/* jinja2 makes a generator of the test, which yields the target again: (x, y) is a tuple from here on. */
+int for_test(struct run *r, const struct iter *it, const struct value **item)
 {
     const struct for_spec *f = it->test_of;
     struct activation *act = r->act;
@@ -130,9 +144,11 @@ int for_test(struct run *r, const struct iter *it, const struct value *item)
 
     r->act = it->act;
     scope_enter(r, f->test_scope);
-    if (assign(r, f->test_target, item))
+    if (assign(r, f->test_target, *item))
         v = eval(r, f->test);
     yes = v == NULL ? -1 : truth(r, v);
+    if (yes == 1)
+        *item = target_value(r, f->test_target);
     r->act = act;
     return yes;
 }

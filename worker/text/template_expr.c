@@ -178,7 +178,7 @@ static status parse_compare(struct parser *p, struct node **out)
         if (!found)
             break;
         TRY(parse_sum(p, &operand));
-        /* The operand gets a node of its own for the operator: a CONST may be shared by nobody, but its op is in use. */
+        /* The operator stands in a node of its own: the operand may use op for itself. */
         o = node_new(p, NODE_COMPARE, operand->line);
         o->op = (uint8_t)op;
         o->a = operand;

@@ -53,9 +53,11 @@ static const struct value *filter_string(struct run *r, const struct bound *b)
 
 static const struct value *filter_length(struct run *r, const struct bound *b)
 {
-    int64_t n = b->self->kind == VALUE_TEXT && !run_charge(r, (int64_t)(b->self->u.text.bytes >> 9)) ? -1
-                                                                                                  : length(r, b->self);
+    int64_t n;
 
+    if (b->self->kind == VALUE_TEXT && !run_charge(r, (int64_t)(b->self->u.text.bytes >> 9)))
+        return NULL;
+    n = length(r, b->self);
     return n < 0 ? NULL : int_of(r, n);
 }
 
@@ -281,23 +283,25 @@ static const struct value *filter_truncate(struct run *r, const struct bound *b)
 {
     const struct value *end = b->arg[2] != NULL ? b->arg[2] : value_text_borrow(r->arena, "...", 3, TEXT_PLAIN);
     const struct value *v = b->self;
-    int64_t max, leeway;
+    int64_t max, leeway, chars;
     size_t n, cut;
     const char *text;
 
-    if (v->kind == VALUE_UNDEFINED)
-        return v;                   /* len() is 0: it comes back as it is */
-    if (v->kind != VALUE_TEXT || end->kind != VALUE_TEXT)
-        return run_fail(r, "truncate takes texts");
+    if (end->kind != VALUE_TEXT)
+        return run_fail(r, "truncate takes a text for its end");
     if (!arg_int(r, b->arg[0], 255, &max)
         || !arg_int(r, b->arg[3] != NULL && b->arg[3]->kind == VALUE_NONE ? NULL : b->arg[3], 5, &leeway))
         return NULL;
     if (max < text_chars(end) || leeway < 0)
         return run_fail(r, "truncate: expected length >= %lld and leeway >= 0", (long long)text_chars(end));
+    if ((chars = length(r, v)) < 0)
+        return NULL;
+    if (chars - max <= leeway)
+        return v;                   /* whatever it is */
+    if (v->kind != VALUE_TEXT)
+        return run_fail(r, "truncate takes a text");
     if ((text = run_flat(r, v, &n)) == NULL)
         return NULL;
-    if (text_chars(v) - max <= leeway)
-        return v;
     cut = text_offset(v, max - text_chars(end));
     if (!arg_true(r, b->arg[1]))
         cut = last_space(text, cut);

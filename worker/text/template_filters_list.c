@@ -53,14 +53,15 @@ const struct value *filter_items(struct run *r, const struct bound *b)
     struct value *view;
     struct iter *it;
 
-    if (b->self->kind != VALUE_DICT && b->self->kind != VALUE_UNDEFINED)
-        return run_fail(r, "Can only get item pairs from a mapping.");
-    view = value_new(r->arena, VALUE_VIEW);
-    view->u.view.dict = b->self;
-    view->u.view.kind = VIEW_ITEMS;
     it = arena_take_zero(r->arena, 1, sizeof *it);
-    if (!iter_open(r, it, b->self->kind == VALUE_DICT ? view : b->self))
-        return NULL;
+    if (b->self->kind == VALUE_DICT) {
+        view = value_new(r->arena, VALUE_VIEW);
+        view->u.view.dict = b->self;
+        view->u.view.kind = VIEW_ITEMS;
+        return iter_open(r, it, view) ? iter_value(r, it) : NULL;
+    }
+    it->kind = b->self->kind == VALUE_UNDEFINED ? ITER_EMPTY : ITER_FAIL;
+    it->over = b->self;
     return iter_value(r, it);
 }
 
@@ -88,7 +89,7 @@ const struct value *filter_reverse(struct run *r, const struct bound *b)
 
     if (v->kind == VALUE_TEXT)
         return reverse_text(r, v);
-    if (v->kind == VALUE_ITER) {        /* reversed() cannot: a list, turned round */
+    if (v->kind == VALUE_ITER || v->kind == VALUE_LOOP) {      /* reversed() cannot: a list, turned round */
         if ((list = list_of(r, v)) == NULL)
             return NULL;
         for (size_t i = 0, n = list->u.list.n; i + 1 < n - i; i++) {
@@ -249,11 +250,13 @@ const struct value *filter_batch(struct run *r, const struct bound *b)
 
 const struct value *filter_slice(struct run *r, const struct bound *b)
 {
-    struct value *all = list_of(r, b->self), *out = value_list(r->arena);
+    struct value *all, *out = value_list(r->arena);
     int64_t slices, n, at = 0;
     struct iter *it;
 
-    if (all == NULL || !arg_int(r, b->arg[0], 0, &slices))
+    if (!can_iterate(b->self))
+        return iter_value(r, iter_new(r, ITER_SHARED, b->self));
+    if ((all = list_of(r, b->self)) == NULL || !arg_int(r, b->arg[0], 0, &slices))
         return NULL;
     if (slices == 0)
         return run_fail(r, "integer modulo by zero");

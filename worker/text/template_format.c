@@ -218,16 +218,23 @@ static bool format_fields(struct format *f)
     return true;
 }
 
+/* What Python's % takes for a mapping, which need not be used up. */
+static bool is_subscriptable(const struct value *v)
+{
+    return v->kind == VALUE_DICT || v->kind == VALUE_LIST || v->kind == VALUE_RANGE || v->kind == VALUE_UNDEFINED;
+}
+
 const struct value *format_percent(struct run *r, const struct value *format, const struct value *args)
 {
     struct text_build b;
     struct format f = { .r = r, .b = &b, .v = format, .args = args };
+    bool left;
 
     run_build(r, &b);
     if ((f.text = run_flat(r, format, &f.n)) == NULL || !format_fields(&f))
         return NULL;
-    if (!b.over && ((args->kind == VALUE_TUPLE && f.arg_i < args->u.list.n)
-                    || (args->kind != VALUE_TUPLE && args->kind != VALUE_DICT && args->kind != VALUE_LIST && f.arg_i == 0)))
+    left = args->kind == VALUE_TUPLE ? f.arg_i < args->u.list.n : !is_subscriptable(args) && f.arg_i == 0;
+    if (!b.over && left)
         return run_fail(r, "not all arguments converted during string formatting");
     return run_build_end(r, &b);
 }

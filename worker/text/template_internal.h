@@ -6,8 +6,9 @@
  * template_filters*.c, template_tests.c, template_methods.c and template_functions.c the names a template may call.
  *
  * Bounds: nesting of the source (NODE_DEPTH_MAX), depth of a rendering (RUN_DEPTH_MAX, so that the C stack is bounded:
- * a few hundred bytes a level), steps (one a node, one an item, one a 512 bytes looked at), bytes of any one text and of
- * the output, and bytes taken from the arena. An operation charges before it works, or works in pieces that charge.
+ * a few hundred bytes a level, 2 KiB where it is a call), steps (one a node, one an item, and more by the bytes that an
+ * operation looks at), bytes of any text and of the output, and bytes taken from the arena. An operation charges before
+ * it works, or works in pieces that charge.
  *
  * Errors: functions that make a value return NULL once run_fail has said why; the first error wins. */
 #ifndef WORKER_TEXT_TEMPLATE_INTERNAL_H
@@ -281,7 +282,8 @@ enum flow exec(struct run *r, const struct node *body);
 bool assign(struct run *r, const struct node *target, const struct value *v);
 void scope_enter(struct run *r, const struct scope *s);
 const struct value *slot_get(const struct run *r, uint32_t hops, uint32_t slot);      /* NULL: not assigned */
-int for_test(struct run *r, const struct iter *it, const struct value *item);         /* 1, 0, -1: failed */
+/* Whether an item passes the test of a for: 1, 0, -1: failed. *item becomes what the target took it apart into. */
+int for_test(struct run *r, const struct iter *it, const struct value **item);
 /* Runs a body with its output caught. NULL: failed, or *flow says that a break or continue left it. */
 const struct value *exec_capture(struct run *r, const struct node *body, enum flow *flow);
 
@@ -404,7 +406,7 @@ struct iter {
     const struct value *over;       /* what is iterated */
     enum iter_kind {
         ITER_EMPTY, ITER_LIST, ITER_TEXT, ITER_RANGE, ITER_DICT, ITER_MAP, ITER_SELECT, ITER_UNIQUE, ITER_BATCH,
-        ITER_FOR_TEST, ITER_SHARED
+        ITER_FOR_TEST, ITER_SHARED, ITER_LOOP, ITER_FAIL
     } kind;
     int depth;                      /* of sources of sources */
     enum view_kind view;            /* DICT */
@@ -426,7 +428,8 @@ bool iter_open(struct run *r, struct iter *it, const struct value *v);
 int iter_next(struct run *r, struct iter *it, const struct value **out);
 bool can_iterate(const struct value *v);
 bool can_reverse(const struct value *v);
-/* A new iteration over v, to be filled in further by the filter that makes it. NULL: failed. */
+/* A new iteration over v, to be filled in further by the filter that makes it. NULL: failed. That v cannot be iterated
+ * fails when the first item is asked for, as a generator does in Python. */
 struct iter *iter_new(struct run *r, enum iter_kind kind, const struct value *v);
 const struct value *iter_value(struct run *r, struct iter *it);             /* as a value; shared by all who hold it */
 struct value *list_of(struct run *r, const struct value *v);                /* list() */

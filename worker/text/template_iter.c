@@ -14,6 +14,7 @@ bool can_iterate(const struct value *v)
     case VALUE_RANGE:
     case VALUE_VIEW:
     case VALUE_ITER:
+    case VALUE_LOOP:
         return true;
     default:
         return false;
@@ -22,7 +23,7 @@ bool can_iterate(const struct value *v)
 
 bool can_reverse(const struct value *v)
 {
-    return can_iterate(v) && v->kind != VALUE_ITER && v->kind != VALUE_UNDEFINED;
+    return can_iterate(v) && v->kind != VALUE_ITER && v->kind != VALUE_LOOP && v->kind != VALUE_UNDEFINED;
 }
 
 bool iter_open(struct run *r, struct iter *it, const struct value *v)
@@ -58,6 +59,9 @@ bool iter_open(struct run *r, struct iter *it, const struct value *v)
         it->source = v->u.iter;
         it->depth = v->u.iter->depth;
         return true;
+    case VALUE_LOOP:
+        it->kind = ITER_LOOP;
+        return true;
     default:
         run_fail(r, "'%s' object is not iterable", type_name(v));
         return false;
@@ -69,7 +73,9 @@ struct iter *iter_new(struct run *r, enum iter_kind kind, const struct value *v)
     struct iter *it = arena_take_zero(r->arena, 1, sizeof *it);
 
     it->source = arena_take_zero(r->arena, 1, sizeof *it);
-    if (!iter_open(r, it->source, v))
+    it->source->kind = ITER_FAIL;
+    it->source->over = v;
+    if (can_iterate(v) && !iter_open(r, it->source, v))
         return NULL;
     it->kind = kind;
     it->depth = it->source->depth + 1;
@@ -198,12 +204,27 @@ static int next_derived(struct run *r, struct iter *it, const struct value **out
             pass = unique_item(r, it, *out);
             break;
         default:
-            pass = for_test(r, it, *out);
+            pass = for_test(r, it, out);
         }
         if (pass != 0)
             return pass;
     }
     return got;
+}
+
+/* A loop that is iterated goes on by itself: pairs of an item and the loop. */
+static int next_of_loop(struct run *r, const struct value *loop, const struct value **out)
+{
+    struct value *pair;
+    int got = loop_next(r, loop->u.loop, out);
+
+    if (got != 1)
+        return got;
+    pair = value_tuple(r->arena, 2);
+    value_list_add(r->arena, pair, *out);
+    value_list_add(r->arena, pair, loop);
+    *out = pair;
+    return 1;
 }
 
 int iter_next(struct run *r, struct iter *it, const struct value **out)
@@ -212,6 +233,12 @@ int iter_next(struct run *r, struct iter *it, const struct value **out)
 
     if (!run_charge(r, 1))
         return -1;
+    if (it->kind == ITER_FAIL) {
+        run_fail(r, "'%s' object is not iterable", type_name(it->over));
+        return -1;
+    }
+    if (it->kind == ITER_LOOP)
+        return next_of_loop(r, it->over, out);
     if (it->source == NULL) {
         if (it->at >= it->n)
             return 0;

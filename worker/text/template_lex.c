@@ -137,8 +137,8 @@ static void data_set(struct lexed *out, const struct lexer *lx, size_t from, siz
     out->n = to - from;
 }
 
-/* Inside a raw block: its text is *out; moves behind "{% endraw %}". A raw block or comment that begins where the source
- * ends is no error to jinja2. */
+/* Inside a raw block: its text is *out; moves behind "{% endraw %}". A raw block or comment that begins where the
+ * source ends is no error to jinja2. */
 static status lex_raw(struct lexer *lx, struct lexed *out)
 {
     if (lx->at == lx->n)

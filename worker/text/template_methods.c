@@ -653,15 +653,16 @@ static const struct value *loop_changed(struct run *r, const struct bound *b)
 static const struct builtin str_methods[] = {
     { "strip", str_strip, "/?chars" }, { "lstrip", str_lstrip, "/?chars" }, { "rstrip", str_rstrip, "/?chars" },
     { "lower", str_lower, "" }, { "upper", str_upper, "" }, { "title", str_title, "" },
-    { "capitalize", str_capitalize, "" }, { "swapcase", str_swapcase, "" }, { "replace", str_replace, "/old,new,?count" },
-    { "split", str_split, "?sep,maxsplit" }, { "rsplit", str_rsplit, "?sep,maxsplit" },
-    { "splitlines", str_splitlines, "?keepends" }, { "partition", str_partition, "/sep" },
-    { "rpartition", str_rpartition, "/sep" }, { "startswith", str_startswith, "/prefix,?start,end" },
-    { "endswith", str_endswith, "/suffix,?start,end" }, { "find", str_find, "/sub,?start,end" },
-    { "rfind", str_rfind, "/sub,?start,end" }, { "index", str_index, "/sub,?start,end" },
-    { "rindex", str_rindex, "/sub,?start,end" }, { "count", str_count, "/sub,?start,end" },
-    { "removeprefix", str_removeprefix, "/prefix" }, { "removesuffix", str_removesuffix, "/suffix" },
-    { "join", str_join, "/iterable" }, { "ljust", str_ljust, "/width,?fillchar" }, { "rjust", str_rjust, "/width,?fillchar" },
+    { "capitalize", str_capitalize, "" }, { "swapcase", str_swapcase, "" },
+    { "replace", str_replace, "/old,new,?count" }, { "split", str_split, "?sep,maxsplit" },
+    { "rsplit", str_rsplit, "?sep,maxsplit" }, { "splitlines", str_splitlines, "?keepends" },
+    { "partition", str_partition, "/sep" }, { "rpartition", str_rpartition, "/sep" },
+    { "startswith", str_startswith, "/prefix,?start,end" }, { "endswith", str_endswith, "/suffix,?start,end" },
+    { "find", str_find, "/sub,?start,end" }, { "rfind", str_rfind, "/sub,?start,end" },
+    { "index", str_index, "/sub,?start,end" }, { "rindex", str_rindex, "/sub,?start,end" },
+    { "count", str_count, "/sub,?start,end" }, { "removeprefix", str_removeprefix, "/prefix" },
+    { "removesuffix", str_removesuffix, "/suffix" }, { "join", str_join, "/iterable" },
+    { "ljust", str_ljust, "/width,?fillchar" }, { "rjust", str_rjust, "/width,?fillchar" },
     { "center", str_center, "/width,?fillchar" }, { "zfill", str_zfill, "/width" }, { "isascii", str_isascii, "" },
     { "isdecimal", str_isdecimal, "" }, { "isdigit", str_isdigit, "" }, { "isnumeric", str_isnumeric, "" },
     { "isalpha", str_isalpha, "" }, { "isalnum", str_isalnum, "" }, { "isspace", str_isspace, "" },
@@ -722,5 +723,6 @@ bool dict_attribute(const char *name, size_t n)
 {
     const struct value dict = { .kind = VALUE_DICT };
 
-    return (n > 1 && memcmp(name, "__", 2) == 0) || method_refused(&dict, name, n) || method_find(&dict, name, n) != NULL;
+    return (n > 1 && memcmp(name, "__", 2) == 0) || method_refused(&dict, name, n)
+           || method_find(&dict, name, n) != NULL;
 }

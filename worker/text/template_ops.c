@@ -1,5 +1,5 @@
-/* Operators, as Python's: arithmetic with integers of 64 bits (more is an error, not a wrap), comparisons, truth, length,
- * membership, sorting. */
+/* Operators, as Python's: arithmetic with integers of 64 bits (more is an error, not a wrap), comparisons, truth,
+ * length, membership, sorting. */
 #define _GNU_SOURCE                /* memmem */
 #include <math.h>
 #include <string.h>

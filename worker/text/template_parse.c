@@ -341,8 +341,8 @@ out:
     return st;
 }
 
-/* Macro bodies are functions: break does not reach out of them. What they say of caller, kwargs and varargs decides what
- * they accept. */
+/* Macro bodies are functions: break does not reach out of them. What they say of caller, kwargs and varargs decides
+ * what they accept. */
 static status parse_macro_body(struct parser *p, struct macro_spec *m, const char *end)
 {
     uint32_t caller = p->caller->uses, kwargs = p->kwargs->uses, varargs = p->varargs->uses;

@@ -182,6 +182,8 @@ static bool repr_range(struct text_build *b, const struct range *g)
 static bool repr_object(struct run *r, struct text_build *b, const struct value *v, int depth)
 {
     bool good = true;
+    char text[64];
+    int64_t n;
 
     switch (v->kind) {
     case VALUE_VIEW:
@@ -203,6 +205,11 @@ static bool repr_object(struct run *r, struct text_build *b, const struct value 
             good = repr_text(r, b, v->u.macro->spec->name);
         text_build_word(b, ">");
         return good;
+    case VALUE_LOOP:
+        n = loop_length(r, v->u.loop);
+        snprintf(text, sizeof text, "<LoopContext %lld/%lld>", (long long)v->u.loop->index0 + 1, (long long)n);
+        text_build_word(b, text);
+        return n >= 0;
     case VALUE_METHOD:
         text_build_word(b, "<built-in method ");
         text_build_word(b, v->u.method.builtin->name);

@@ -1,11 +1,11 @@
 /* Names become slots: jinja2/idtracking.py and the scoping of jinja2/compiler.py.
  *
- * A frame is the template, the body, test or else of a for, a macro, a block that captures, a with. Each frame is looked
- * at twice: first which names it stores and loads (a name stored anywhere in a frame is its own variable in all of it,
- * and starts as what the outer variable, or the caller's variable, was when the frame was entered), then every name in
- * it is bound and the frames inside it follow. Frames of one function share an activation; a macro is a function of its
- * own that reaches out over `hops` activations. A name's meaning hangs on the name itself (name->symbol), shadowed ones
- * behind it, so that a lookup costs one step however many names there are. */
+ * A frame is the template, the body, test or else of a for, a macro, a block that captures, a with. Each frame is
+ * looked at twice: first which names it stores and loads (a name stored anywhere in a frame is its own variable in all
+ * of it, and starts as what the outer variable, or the caller's variable, was when the frame was entered), then every
+ * name in it is bound and the frames inside it follow. Frames of one function share an activation; a macro is a
+ * function of its own that reaches out over `hops` activations. A name's meaning hangs on the name itself
+ * (name->symbol), shadowed ones behind it, so that a lookup costs one step however many names there are. */
 #include <string.h>
 
 #include "worker/text/template_internal.h"

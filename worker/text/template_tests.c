@@ -50,9 +50,9 @@ KIND_TEST(float, v->kind == VALUE_REAL)
 KIND_TEST(number, v->kind == VALUE_BOOL || v->kind == VALUE_INT || v->kind == VALUE_REAL)
 KIND_TEST(string, v->kind == VALUE_TEXT)
 KIND_TEST(mapping, v->kind == VALUE_DICT)
-KIND_TEST(iterable, can_iterate(v) || v->kind == VALUE_LOOP)
-KIND_TEST(sequence, v->kind == VALUE_UNDEFINED || v->kind == VALUE_TEXT || v->kind == VALUE_LIST || v->kind == VALUE_TUPLE
-                    || v->kind == VALUE_DICT || v->kind == VALUE_RANGE)
+KIND_TEST(iterable, can_iterate(v))
+KIND_TEST(sequence, v->kind == VALUE_UNDEFINED || v->kind == VALUE_TEXT || v->kind == VALUE_LIST
+                    || v->kind == VALUE_TUPLE || v->kind == VALUE_DICT || v->kind == VALUE_RANGE)
 KIND_TEST(callable, v->kind == VALUE_MACRO || v->kind == VALUE_FUNCTION || v->kind == VALUE_METHOD
                     || v->kind == VALUE_LOOP || v->kind == VALUE_UNDEFINED)
 KIND_TEST(escaped, v->kind == VALUE_TEXT && v->safe)
@@ -81,7 +81,9 @@ static const struct value *test_sameas(struct run *r, const struct bound *b)
         return value_bool(v == other);
     if (v->kind == VALUE_BOOL)
         return value_bool(v->u.b == other->u.b);
-    return value_bool(v->kind == VALUE_NONE || (v->kind == VALUE_INT && v->u.i == other->u.i && v->u.i >= -5 && v->u.i <= 256));
+    if (v->kind == VALUE_INT)
+        return value_bool(v->u.i == other->u.i && v->u.i >= -5 && v->u.i <= 256);
+    return value_bool(v->kind == VALUE_NONE);
 }
 
 static const struct value *test_in(struct run *r, const struct bound *b)

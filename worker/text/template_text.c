@@ -1,5 +1,5 @@
-/* Work on texts that methods and filters share. Results share the memory of what they are made from; each part keeps the
- * trust of where it came from. */
+/* Work on texts that methods and filters share. Results share the memory of what they are made from; each part keeps
+ * the trust of where it came from. */
 #define _GNU_SOURCE                /* memmem */
 #include <math.h>
 #include <stdlib.h>
@@ -164,9 +164,9 @@ static size_t line_end(const char *text, size_t n, size_t at)
     if (text[at] == '\r')
         return at + 1 < n && text[at + 1] == '\n' ? 2 : 1;
     used = utf8_char(text + at, n - at, &code);
-    if ((code >= 10 && code <= 12) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 || code == 0x2029)
+    if ((code >= 10 && code <= 12) || (code >= 0x1c && code <= 0x1e))
         return (size_t)used;
-    return 0;
+    return code == 0x85 || code == 0x2028 || code == 0x2029 ? (size_t)used : 0;
 }
 
 bool text_ends_line(const struct value *v)

@@ -61,7 +61,7 @@ size_t text_offset(const struct value *v, int64_t i)
     if (i >= t->chars)
         return t->bytes;
     p = t->spans[0].text;
-    /* Whole blocks first: counting has no branches. A block may end inside a character, which is walked out of below. */
+    /* Whole blocks first: counting has no branches. A block may end inside a character, walked out of below. */
     while (t->bytes - at > BLOCK) {
         int64_t chars = count_chars(p + at, BLOCK);
 
