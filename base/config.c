@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE      /* explicit_bzero */
 #include "base/config.h"
 
 #include <errno.h>
@@ -27,6 +28,8 @@ static const struct setting settings[] = {
 #include "base/config.def"
 };
 #define SETTINGS_N (sizeof settings / sizeof settings[0])
+#define PAIR_PREFIX "kafka."
+#define VALUE_FILE_MAX (1 << 20)       /* of "@FILE": certificates and keys are far smaller */
 
 static int64_t *number_at(struct config *cfg, const struct setting *s)
 {
@@ -63,8 +66,32 @@ static status number_parse(const struct setting *s, const char *value, int64_t *
     return ST_OK;
 }
 
+static status pair_set(struct config *cfg, const char *name, const char *value, struct error *err)
+{
+    struct config_pair *p = cfg->kafka_pairs;
+    const char *own = name + strlen(PAIR_PREFIX);
+
+    if (*own == '\0' || strlen(own) >= sizeof p->name)
+        return error_set(err, ST_REJECT, "setting %s: a name of librdkafka of up to %zu bytes is needed behind \"%s\"", name,
+                         sizeof p->name - 1, PAIR_PREFIX);
+    if (strlen(value) >= sizeof p->value)
+        return error_set(err, ST_REJECT, "setting %s: the value is longer than %zu bytes; \"@FILE\" reads it from a file", name,
+                         sizeof p->value - 1);
+    while (p < cfg->kafka_pairs + cfg->kafka_pairs_n && strcmp(p->name, own) != 0)
+        p++;
+    if (p == cfg->kafka_pairs + CONF_PAIRS_MAX)
+        return error_set(err, ST_REJECT, "setting %s: more than %d settings begin with \"%s\"", name, CONF_PAIRS_MAX, PAIR_PREFIX);
+    if (p == cfg->kafka_pairs + cfg->kafka_pairs_n)
+        cfg->kafka_pairs_n++;
+    strcpy(p->name, own);
+    strcpy(p->value, value);
+    return ST_OK;
+}
+
 status config_set(struct config *cfg, const char *name, const char *value, struct error *err)
 {
+    if (strncmp(name, PAIR_PREFIX, strlen(PAIR_PREFIX)) == 0)
+        return pair_set(cfg, name, value, err);
     for (size_t i = 0; i < SETTINGS_N; i++) {
         const struct setting *s = &settings[i];
 
@@ -83,7 +110,7 @@ status config_set(struct config *cfg, const char *name, const char *value, struc
 status config_set_pair(struct config *cfg, const char *pair, struct error *err)
 {
     const char *equals = strchr(pair, '=');
-    char name[64];
+    char name[sizeof(struct config_pair)];
 
     if (equals == NULL || equals == pair || (size_t)(equals - pair) >= sizeof name)
         return error_set(err, ST_REJECT, "--set %s: name=value is needed; `nightshift config` lists the names", pair);
@@ -146,6 +173,13 @@ static void json_print(const struct config *cfg, FILE *out)
         buf_add_text(&b, "}");
         comma = ",";
     }
+    for (int i = 0; i < cfg->kafka_pairs_n; i++) {
+        const struct config_pair *p = &cfg->kafka_pairs[i];
+
+        buf_add_format(&b, ",\n  \"" PAIR_PREFIX "%s\": {\"value\": ", p->name);
+        buf_add_json(&b, config_value_shown(p->name, p->value));
+        buf_add_text(&b, "}");
+    }
     buf_add_text(&b, "\n}\n");
     fwrite(b.data, 1, b.n, out);
     buf_fini(&b);
@@ -190,6 +224,64 @@ void config_print(const struct config *cfg, enum config_format format, FILE *out
             fprintf(out, "%-20s = %-10s ; default %s: %s\n", s->name, (const char *)cfg + s->at,
                     s->def_text[0] ? s->def_text : "(empty)", s->help);
     }
+    for (int i = 0; i < cfg->kafka_pairs_n; i++) {
+        const struct config_pair *p = &cfg->kafka_pairs[i];
+
+        fprintf(out, PAIR_PREFIX "%s = %s ; librdkafka\n", p->name, config_value_shown(p->name, p->value));
+    }
+}
+
+const char *config_value_shown(const char *name, const char *value)
+{
+    static const char *const secret[] = { "password", "secret", "token", "jaas", "key.pem", "keytab" };
+
+    for (size_t i = 0; i < sizeof secret / sizeof secret[0]; i++)
+        if (strstr(name, secret[i]) != NULL)
+            return "***";
+    return value;
+}
+
+/* The name of the file or variable is shown, never what is in it. */
+static status value_file_read(const char *name, const char *path, char **out, struct error *err)
+{
+    FILE *f = fopen(path, "rb");
+    char *text;
+    size_t n;
+
+    if (f == NULL)
+        return error_set(err, ST_REJECT, "setting %s: cannot read the file %s: %s", name, path, strerror(errno));
+    text = mem_take(VALUE_FILE_MAX + 1);
+    n = fread(text, 1, VALUE_FILE_MAX + 1, f);
+    fclose(f);
+    if (n > VALUE_FILE_MAX || memchr(text, '\0', n) != NULL) {
+        free(text);
+        return error_set(err, ST_REJECT, "setting %s: the file %s is longer than %d bytes or not text", name, path, VALUE_FILE_MAX);
+    }
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--;
+    text[n] = '\0';
+    *out = text;
+    return ST_OK;
+}
+
+status config_value_read(const char *name, const char *value, char **out, struct error *err)
+{
+    const char *text = value;
+
+    *out = NULL;
+    if (value[0] == '@')
+        return value_file_read(name, value + 1, out, err);
+    if (value[0] == '$' && (text = config_env(value + 1)) == NULL)
+        return error_set(err, ST_REJECT, "setting %s: the environment has no variable %s", name, value + 1);
+    *out = mem_copy_text(text);
+    return ST_OK;
+}
+
+void config_value_free(char *value)
+{
+    if (value != NULL)
+        explicit_bzero(value, strlen(value));
+    free(value);
 }
 
 const char *config_env(const char *name)

@@ -78,7 +78,9 @@ struct kafka_client_ops {
     void (*pause)(struct kafka_client *c, int32_t partition, bool paused);      /* only partitions that are assigned and not already so */
     void (*group)(struct kafka_client *c, struct kafka_group *out);
     int64_t (*end)(struct kafka_client *c, int32_t partition);                  /* last known end of the partition (LSO), -1: unknown; never blocks */
-    /* producer; each is one step of the committer */
+    /* producer; each is one step of the committer. With kafka_delivery=at_least_once there is no transaction: init, begin and
+     * abort do nothing, commit waits until every record produced since the last commit is stored, and offsets comes after it: a
+     * plain commit of the group, synchronous. */
     enum kafka_answer (*init)(struct kafka_client *c, struct error *err);       /* init_transactions: ends what an earlier holder of the id left open */
     enum kafka_answer (*begin)(struct kafka_client *c, struct error *err);
     enum kafka_answer (*produce)(struct kafka_client *c, enum kafka_topic topic, const void *key, size_t key_n, const void *value, size_t value_n,
@@ -87,7 +89,9 @@ struct kafka_client_ops {
     enum kafka_answer (*commit)(struct kafka_client *c, struct error *err);     /* flushes; delivery failures surface here */
     enum kafka_answer (*abort)(struct kafka_client *c, struct error *err);
     enum kafka_answer (*remake)(struct kafka_client *c, struct error *err);     /* a new producer with the same transactional id; init comes next */
-    int64_t (*value_max)(struct kafka_client *c, enum kafka_topic topic);       /* bytes of a record that the topic and the client take */
+    int64_t (*value_max)(struct kafka_client *c, enum kafka_topic topic);       /* bytes of a record (key, value, headers) that
+                                                                                 * the topic and the client take */
+    size_t (*metadata_max)(struct kafka_client *c);                             /* bytes of commit metadata that the broker takes; 0, NULL: unknown */
     /* both at rest */
     void (*leave)(struct kafka_client *c, int64_t deadline_ns);                 /* LeaveGroup, bounded */
     void (*close)(struct kafka_client *c);
