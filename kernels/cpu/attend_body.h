@@ -3,40 +3,13 @@
  *   QUERIES_AT_ONCE                       queries whose sums stay in registers together
  *   ATTEND_TABLE                          name of its table
  *   MADD(a, b, c)                         a * b + c as the set does it best, always the same way
- * Weights of bf16 pages stay fp32 here. Vectors are the compiler's own (GCC and Clang). */
+ * Weights of bf16 pages stay fp32 here. */
 #include <math.h>
-#include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/cpu/vec_body.h"
+
 #define PAGE_VECS (PAGE_POSITIONS / LANES)
 #define OUT_VECS 2                 /* vectors of output per query in registers */
-
-typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
-typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
-
-INLINE vec load(const void *p)
-{
-    vec v;
-
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void store(void *p, vec v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-INLINE vec all(float x)
-{
-    return x - (vec){ 0 };
-}
-
-INLINE vec choose(ivec where, vec yes, vec no)
-{
-    return (vec)(((ivec)yes & where) | ((ivec)no & ~where));
-}
 
 /* The even and odd halves of pairs of bf16. */
 INLINE vec first_of(vec pairs)

@@ -6,37 +6,14 @@
 #include "kernels/cpu/lanes.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "kernels/cpu/vec_body.h"
 #include "kernels/philox.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define NORM_LANES 16              /* partial sums of squares, whatever LANES */
 #define QUAD_VECS (QUADS / (LANES / 2))
 
-typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
-typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
 typedef uint64_t qvec __attribute__((vector_size(LANES * 4)));
-typedef uint16_t hvec __attribute__((vector_size(LANES * 2)));
-
-INLINE vec load(const float *p)
-{
-    vec v;
-
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void store(float *p, vec v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-INLINE vec choose(ivec where, vec yes, vec no)
-{
-    return (vec)(((ivec)yes & where) | ((ivec)no & ~where));
-}
 
 /* ---- a head before attention ---- */
 

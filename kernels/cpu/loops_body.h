@@ -2,23 +2,17 @@
  *   LANES, TILE_ROWS, TILE_WIDE   vector width in floats; highest tile; its width in halves (sums stay in registers)
  *   MADD(a, b, c)                 a * b + c as the set does it best, always the same way
  *   CLAMP(x, low, high)           only if the set does it better; a NaN stays one
- *   CHAINS_BF16, DOT_PEAK         only if the set multiplies bf16 itself; else bf16 products run in fp32 here
- * Vectors are the compiler's own (GCC and Clang), so that this file knows no instruction set. */
+ *   CHAINS_BF16, DOT_PEAK         only if the set multiplies bf16 itself; else bf16 products run in fp32 here */
 #include <math.h>
-#include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "kernels/cpu/vec_body.h"
+
 #define HALF_VECS (HALF / LANES)
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
 #endif
-
-typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
-typedef uint32_t uvec __attribute__((vector_size(LANES * 4)));
-typedef uint16_t hvec __attribute__((vector_size(LANES * 2)));
 
 INLINE vec madd(vec a, vec b, vec c)
 {
@@ -30,28 +24,8 @@ INLINE vec clamp(vec x, vec low, vec high)
 #ifdef CLAMP
     return CLAMP(x, low, high);
 #else
-    ivec below = x < low, above = x > high;
-
-    return (vec)(((ivec)low & below) | ((ivec)high & above) | ((ivec)x & ~(below | above)));
+    return choose(x < low, low, choose(x > high, high, x));
 #endif
-}
-
-INLINE vec load(const void *p)
-{
-    vec v;
-
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void store(void *p, vec v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-INLINE vec all(float x)
-{
-    return x - (vec){ 0 };
 }
 
 /* e^x to 2 ulp in [-87, 88], clamped outside; a NaN stays one (Cody and Waite's reduction, Cephes' polynomial). */

@@ -429,6 +429,11 @@ static void eos_outside(struct gguf_writer *w)
     start(w);
     gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 2);
 }
+static void eot_outside(struct gguf_writer *w)
+{
+    start(w);
+    gguf_put_u32(w, "tokenizer.ggml.eot_token_id", 2);
+}
 static void bos_nowhere(struct gguf_writer *w)
 {
     start(w);
@@ -447,7 +452,32 @@ static void tokenizer_is_checked(void **state)
     tokenizer_refused(odd_kind, "token 1 is 7");
     tokenizer_refused(text_kinds, "not an array of the right kind");
     tokenizer_refused(eos_outside, "the vocabulary has 2");
+    tokenizer_refused(eot_outside, "the vocabulary has 2");
     tokenizer_refused(bos_nowhere, "names no such token");
+}
+
+static void ends_are_read(void **state)
+{
+    struct gguf_writer w;
+    struct buf b = BUF_EMPTY;
+    struct gguf *g;
+    struct error err = { "" };
+    struct tokenizer_spec spec;
+    void *memory;
+
+    (void)state;
+    gguf_writer_init(&w);
+    start(&w);
+    gguf_put_u32(&w, "tokenizer.ggml.eos_token_id", 0);
+    gguf_put_u32(&w, "tokenizer.ggml.eom_token_id", 1);
+    gguf_writer_file(&w, &b);
+    assert_int_equal(open_bytes(b.data, b.n, &g, &err), ST_OK);
+    assert_int_equal(gguf_tokenizer(g, &spec, &memory, &err), ST_OK);
+    assert_true(spec.eos == 0 && spec.ends_n == 1 && spec.ends[0] == 1);
+    free(memory);
+    gguf_close(g);
+    buf_fini(&b);
+    gguf_writer_fini(&w);
 }
 
 /* The tiny model: the same options give the same bytes, everywhere and for ever (engine tests keep golden outputs). */
@@ -529,6 +559,7 @@ int main(void)
         cmocka_unit_test(alignment_is_checked),
         cmocka_unit_test(tensors_are_checked),
         cmocka_unit_test(tokenizer_is_checked),
+        cmocka_unit_test(ends_are_read),
         cmocka_unit_test(tiny_model_is_fixed),
         cmocka_unit_test(damage_is_survived)
     };

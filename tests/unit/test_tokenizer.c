@@ -601,12 +601,14 @@ static void test_find_and_bytes(void **state)
     tokenizer_close(c.t);
     c.v.spec.bos = c.start;
     c.v.spec.eos = 'z';
+    c.v.spec.ends[c.v.spec.ends_n++] = 'y';
     c.v.spec.add_bos = true;
     c.t = small_vocab_open(&c.v, "gpt2");
     assert_int_equal(tokenizer_vocab(c.t), c.v.spec.vocab_n);
     assert_int_equal(tokenizer_bos(c.t), c.start);
     assert_int_equal(tokenizer_eos(c.t), 'z');
     assert_true(tokenizer_adds_bos(c.t) && tokenizer_ends(c.t, 'z') && !tokenizer_is_control(c.t, 'z'));
+    assert_true(tokenizer_ends(c.t, 'y') && !tokenizer_ends(c.t, 'x'));
     assert_int_equal(tokenizer_find(c.t, "<|a|>", 5), c.start);
     assert_int_equal(tokenizer_find(c.t, "<|a|>b", 6), c.end);
     assert_int_equal(tokenizer_find(c.t, "\t\t", 2), c.tabs);

@@ -78,6 +78,23 @@ static bool bos_by_default(const char *pre)
     return strcmp(pre, "llama-bpe") == 0 || strcmp(pre, "llama3") == 0 || strcmp(pre, "llama-v3") == 0;
 }
 
+/* End of turn and end of message: models whose eos is neither (Llama 3 base vocabularies) name them so. */
+static status ends_read(const struct gguf *g, struct tokenizer_spec *out, struct error *err)
+{
+    static const char *const keys[] = { "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id" };
+    status st = ST_OK;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int32_t id;
+
+        TRY(token_id(g, keys[i], out->vocab_n, &id, err));
+        if (id >= 0)
+            out->ends[out->ends_n++] = id;
+    }
+out:
+    return st;
+}
+
 struct tables {
     struct gguf_array tokens, kinds, merges;
     const char *model, *pre;
@@ -147,6 +164,7 @@ status gguf_tokenizer(const struct gguf *g, struct tokenizer_spec *out, void **m
     TRY(token_id(g, "tokenizer.ggml.bos_token_id", out->vocab_n, &out->bos, err));
     TRY(token_id(g, "tokenizer.ggml.eos_token_id", out->vocab_n, &out->eos, err));
     TRY(token_id(g, "tokenizer.ggml.unknown_token_id", out->vocab_n, &out->unknown, err));
+    TRY(ends_read(g, out, err));
     TRY(flag(g, "tokenizer.ggml.add_bos_token", out->bos >= 0 && bos_by_default(out->pre), &out->add_bos, err));
     TRY(flag(g, "tokenizer.ggml.add_eos_token", false, &out->add_eos, err));
     if ((out->add_bos && out->bos < 0) || (out->add_eos && out->eos < 0)) {

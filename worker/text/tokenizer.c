@@ -139,6 +139,10 @@ static status spec_check(const struct tokenizer_spec *spec, struct error *err)
             return error_set(err, ST_REJECT, "the tokenizer names token %d as %s, but has %d tokens", ids[i],
                              i == 0 ? "bos" : i == 1 ? "eos" : "unknown", spec->vocab_n);
     }
+    for (int32_t i = 0; i < spec->ends_n; i++)
+        if (spec->ends[i] < 0 || spec->ends[i] >= spec->vocab_n)
+            return error_set(err, ST_REJECT, "the tokenizer names token %d as an end, but has %d tokens", spec->ends[i],
+                             spec->vocab_n);
     for (int32_t i = 0; i < spec->vocab_n; i++) {
         if (spec->kinds != NULL && (spec->kinds[i] < TOKEN_NORMAL || spec->kinds[i] > TOKEN_BYTE))
             return error_set(err, ST_REJECT, "token %d is of unknown kind %d", i, spec->kinds[i]);
@@ -193,6 +197,8 @@ static void tokens_fill(struct tokenizer *t, const struct tokenizer_spec *spec)
         }
     }
     t->at[t->vocab_n] = (uint32_t)at;
+    for (int32_t i = 0; i < spec->ends_n; i++)
+        t->ends[spec->ends[i]] = true;
 }
 
 static status added_fill(struct tokenizer *t, struct error *err)

@@ -36,6 +36,7 @@ struct tokenizer_spec {
     const char *const *merges;             /* "left right", best first */
     const size_t *merges_bytes;
     int32_t bos, eos, unknown;             /* -1: none */
+    int32_t ends[2], ends_n;               /* tokens besides eos that end a generation (of a turn, of a message) */
     bool add_bos, add_eos;                 /* for raw prompts; a rendered template has its own. Kept, not acted on */
 };
 
@@ -49,7 +50,7 @@ int32_t tokenizer_vocab(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t);
 int32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
-/* Ends a generation: eos and every control token that ends a turn (<|im_end|>, <|eot_id|>, <|endoftext|> ...). */
+/* Ends a generation: eos, the spec's ends and every control token that ends a turn (<|im_end|>, <|eot_id|>, <|endoftext|> ...). */
 bool tokenizer_ends(const struct tokenizer *t, int32_t token);
 bool tokenizer_is_control(const struct tokenizer *t, int32_t token);
 /* -1: no token is spelled so. Control and added tokens by their text, others by their bytes (a search through the whole
