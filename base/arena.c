@@ -1,10 +1,13 @@
 #include "base/arena.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
+
+enum { BLOCK_BYTES_MAX = 64 << 10 };
 
 struct arena_block {
     struct arena_block *older;
@@ -19,23 +22,41 @@ void arena_init(struct arena *a, size_t block_bytes)
     a->taken_bytes = 0;
 }
 
+static bool has_room(const struct arena *a, size_t need)
+{
+    return a->block != NULL && a->block->bytes - a->block->used >= need;
+}
+
+static void block_take(struct arena *a, size_t size)
+{
+    struct arena_block *b = mem_take(sizeof *b + size);
+
+    b->older = a->block;
+    b->bytes = size;
+    b->used = 0;
+    a->block = b;
+    a->taken_bytes += size;
+}
+
+void arena_reserve(struct arena *a, size_t bytes)
+{
+    if (!has_room(a, bytes))
+        block_take(a, (bytes + 15) & ~(size_t)15);
+}
+
 void *arena_take(struct arena *a, size_t bytes)
 {
-    struct arena_block *b = a->block;
     size_t need = (bytes + 15) & ~(size_t)15;
+    struct arena_block *b;
     void *p;
 
     ASSERT(need >= bytes);
-    if (b == NULL || b->bytes - b->used < need) {
-        size_t size = need > a->block_bytes ? need : a->block_bytes;
-
-        b = mem_take(sizeof *b + size);
-        b->older = a->block;
-        b->bytes = size;
-        b->used = 0;
-        a->block = b;
-        a->taken_bytes += size;
+    if (!has_room(a, need)) {
+        block_take(a, need > a->block_bytes ? need : a->block_bytes);
+        if (need <= a->block_bytes && a->block_bytes < BLOCK_BYTES_MAX)
+            a->block_bytes *= 2;
     }
+    b = a->block;
     p = (char *)b->data + b->used;
     b->used += need;
     return p;

@@ -96,6 +96,11 @@ static status file_poll(struct queue *q, int timeout_ms, struct record **out, st
     struct file_queue *f = self(q);
     status st;
 
+    if (!f->told && f->events.gained != NULL)
+        f->events.gained(f->events.ctx, 0, 0);
+    f->told = true;
+    if (f->stop_taking)
+        f->ended = true;
     if (f->paused || f->ended) {
         pthread_mutex_lock(&f->lock);
         if (timeout_ms > 0 && !f->ended)
@@ -120,13 +125,12 @@ static status file_poll(struct queue *q, int timeout_ms, struct record **out, st
 
 static bool file_ended(const struct queue *q)
 {
-    return self(q)->ended;
+    return self(q)->ended || self(q)->stop_taking;
 }
 
-static void file_record_give(struct queue *q, struct record *r)
+static void file_stop_taking(struct queue *q)
 {
-    (void)q;
-    free(r);
+    self(q)->stop_taking = true;
 }
 
 static void file_pause(struct queue *q, int32_t source, bool paused)
@@ -146,11 +150,11 @@ static void file_result_id(const struct queue *q, int32_t source, int64_t offset
 /* A verdict on the torn half of a line that has grown is none: the whole line is answered by the next run. */
 static bool result_withheld(struct file_queue *f, const struct result *r)
 {
-    if (r->offset != f->torn_i || input_torn_holds(&f->input))
+    if (r->record->offset != f->torn_i || input_torn_holds(&f->input))
         return false;
     if (!f->torn_grown)
         log_warn("queue.line_grown", "file=%s line=%" PRId64 " effect=\"its result is dropped; run again to answer it\"",
-                 f->input.path, r->offset + 1);
+                 f->input.path, r->record->offset + 1);
     f->torn_grown = true;
     return true;
 }
@@ -171,8 +175,10 @@ static void results_check(struct file_queue *f, const struct result *results, si
     }
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < n; i++) {
-        ASSERT(results[i].source == 0 && tracker_is_open(f->tracker, results[i].offset));
-        f->offsets[i] = results[i].offset;
+        const struct record *r = results[i].record;
+
+        ASSERT(r->source == 0 && tracker_is_open(f->tracker, r->offset));
+        f->offsets[i] = r->offset;
     }
     pthread_mutex_unlock(&f->lock);
     qsort(f->offsets, n, sizeof f->offsets[0], offset_compare);
@@ -201,27 +207,57 @@ out:
     return st;
 }
 
-static status file_commit(struct queue *q, const struct result *results, size_t n, struct error *err)
+/* The group is durable: its marks move the window. */
+static void group_done(struct file_queue *f, const struct result *results, size_t n, bool *durable)
+{
+    pthread_mutex_lock(&f->lock);
+    for (size_t i = 0; i < n; i++) {
+        tracker_done(f->tracker, results[i].record->offset);
+        f->dead_n += results[i].kind == RESULT_FAILURE;
+        durable[i] = true;
+    }
+    f->committed_n += (int64_t)n;
+    commit_times_end(&f->times, clock_mono_ns(), true);
+    pthread_cond_broadcast(&f->moved);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static status file_commit(struct queue *q, const struct result *results, size_t n, bool *durable, struct error *err)
 {
     struct file_queue *f = self(q);
     status st;
 
     results_check(f, results, n);
-    st = group_write(f, results, n, err);
-    if (st != ST_OK) {
-        output_undo(&f->output);
-        output_undo(&f->errors);
-        return st;
-    }
-    output_settle(&f->output);
-    output_settle(&f->errors);
     pthread_mutex_lock(&f->lock);
-    for (size_t i = 0; i < n; i++)
-        tracker_done(f->tracker, results[i].offset);
-    f->committed_n += (int64_t)n;
-    pthread_cond_broadcast(&f->moved);
+    commit_times_begin(&f->times, clock_mono_ns());
     pthread_mutex_unlock(&f->lock);
-    return ST_OK;
+    st = group_write(f, results, n, err);
+    if (st == ST_OK) {
+        output_settle(&f->output);
+        output_settle(&f->errors);
+        group_done(f, results, n, durable);
+        return ST_OK;
+    }
+    output_undo(&f->output);
+    output_undo(&f->errors);
+    pthread_mutex_lock(&f->lock);
+    commit_times_end(&f->times, clock_mono_ns(), false);
+    pthread_mutex_unlock(&f->lock);
+    return st;
+}
+
+static void file_read_counts(struct queue *q, struct queue_counts *out)
+{
+    struct file_queue *f = self(q);
+
+    pthread_mutex_lock(&f->lock);
+    commit_times_read(&f->times, out);
+    out->sources_n = 1;
+    out->window_used_n = tracker_ahead(f->tracker);
+    out->lag_n = f->input.facts.records_n - f->done.done_n - f->committed_n;
+    out->dead_n = f->dead_n;
+    pthread_mutex_unlock(&f->lock);
+    out->oldest_open_age_ms = out->generation = -1;
 }
 
 static status file_finish(struct queue *q, struct error *err)
@@ -255,7 +291,7 @@ void file_queue_close(struct queue *q)
 {
     struct file_queue *f = self(q);
 
-    free(f->held);
+    queue_record_give(q, f->held);
     free(f->offsets);
     tracker_close(f->tracker);
     free(f->done.bits);
@@ -273,6 +309,7 @@ void file_queue_close(struct queue *q)
 }
 
 const struct queue_ops file_ops = {
-    .poll = file_poll, .ended = file_ended, .record_give = file_record_give, .pause = file_pause, .commit = file_commit,
-    .result_id = file_result_id, .finish = file_finish, .close = file_queue_close,
+    .poll = file_poll, .ended = file_ended, .record_settle = input_record_settle, .record_give = input_record_give,
+    .pause = file_pause, .stop_taking = file_stop_taking, .commit = file_commit, .result_id = file_result_id,
+    .finish = file_finish, .read_counts = file_read_counts, .close = file_queue_close,
 };

@@ -76,8 +76,10 @@ void input_close(struct file_input *in);
 MUST_USE status input_scan(struct file_input *in, int64_t prefix_bytes, struct hash128 *prefix, struct error *err);
 /* The next physical line. ST_AGAIN: the snapshot is read to its end. ST_REJECT: the file has changed meanwhile. */
 MUST_USE status input_next(struct file_input *in, struct input_line *out, struct error *err);
-/* A copy of the line as a record; freed with free. */
+/* A copy of the line as a record, and its ends (any thread): the value is an allocation of its own and goes at the first. */
 struct record *input_record(const struct input_line *line);
+void input_record_settle(struct queue *q, struct record *r);
+void input_record_give(struct queue *q, struct record *r);
 /* Is the last line, which had no newline at the snapshot, still what it was? (A newline behind it changes nothing.) */
 bool input_torn_holds(const struct file_input *in);
 /* At the end: ST_OK: as it was. ST_AGAIN: grown. ST_REJECT: changed or cut. */

@@ -335,15 +335,30 @@ out:
 
 struct record *input_record(const struct input_line *line)
 {
-    struct record *r = mem_take_zero(1, sizeof *r + line->value_n + 1);
-    char *value = (char *)(r + 1);
+    struct record *r = mem_take_zero(1, sizeof *r);
+    char *value = mem_take(line->value_n + 1);
 
     if (line->value_n > 0)
         memcpy(value, line->value, line->value_n);
+    value[line->value_n] = '\0';
     r->offset = line->line_i;
     r->value = value;
     r->value_n = line->value_n;
     r->at_bytes = line->at_bytes;
     r->oversize = line->oversize;
     return r;
+}
+
+void input_record_settle(struct queue *q, struct record *r)
+{
+    (void)q;
+    free((void *)(uintptr_t)r->value);
+    r->value = NULL;
+    r->value_n = 0;
+}
+
+void input_record_give(struct queue *q, struct record *r)
+{
+    input_record_settle(q, r);
+    free(r);
 }

@@ -276,6 +276,8 @@ static struct file_queue *file_queue_new(const struct queue_job *job)
 
     f->queue.ops = &file_ops;
     f->order_input = job->order_input;
+    if (job->events != NULL)
+        f->events = *job->events;
     f->lock_fd = f->input.fd = f->output.fd = f->errors.fd = -1;
     pthread_mutex_init(&f->lock, NULL);
     pthread_condattr_init(&attr);

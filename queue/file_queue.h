@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "queue/commit_times.h"
 #include "queue/file.h"
 #include "queue/ops.h"
 #include "queue/tracker.h"
@@ -21,8 +22,9 @@ struct file_queue {
     struct done_set done;            /* before this run: read only */
     /* the poll side */
     struct record *held;             /* beyond the window */
-    bool paused;
-    atomic_bool ended;
+    bool paused, told;               /* told: the events know of the source */
+    struct queue_events events;
+    atomic_bool ended, stop_taking;
     /* the commit side */
     struct file_output output, errors;
     int64_t committed_n;
@@ -32,6 +34,8 @@ struct file_queue {
     pthread_mutex_t lock;
     pthread_cond_t moved;            /* the LWM has moved */
     struct tracker *tracker;
+    struct commit_times times;
+    int64_t dead_n;
     atomic_bool torn_grown;          /* the torn line went on after the snapshot: it waits for the next run */
 };
 

@@ -7,11 +7,16 @@
 struct queue_ops {
     status (*poll)(struct queue *q, int timeout_ms, struct record **out, struct error *err);
     bool (*ended)(const struct queue *q);
+    void (*record_settle)(struct queue *q, struct record *r);
     void (*record_give)(struct queue *q, struct record *r);      /* r is not NULL */
     void (*pause)(struct queue *q, int32_t source, bool paused);
-    status (*commit)(struct queue *q, const struct result *results, size_t n, struct error *err);      /* n > 0 */
+    void (*stop_taking)(struct queue *q);
+    status (*commit)(struct queue *q, const struct result *results, size_t n, bool *durable, struct error *err);     /* n > 0;
+                                                                                              * durable is all false */
     void (*result_id)(const struct queue *q, int32_t source, int64_t offset, char out[64]);
     status (*finish)(struct queue *q, struct error *err);
+    void (*leave)(struct queue *q, int64_t deadline_ns);         /* NULL: nothing to leave */
+    void (*read_counts)(struct queue *q, struct queue_counts *out);      /* out holds zeros */
     void (*close)(struct queue *q);
 };
 

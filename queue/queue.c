@@ -33,6 +33,11 @@ bool queue_ended(const struct queue *q)
     return q->ops->ended(q);
 }
 
+void queue_record_settle(struct queue *q, struct record *r)
+{
+    q->ops->record_settle(q, r);
+}
+
 void queue_record_give(struct queue *q, struct record *r)
 {
     if (r != NULL)
@@ -42,6 +47,11 @@ void queue_record_give(struct queue *q, struct record *r)
 void queue_pause(struct queue *q, int32_t source, bool paused)
 {
     q->ops->pause(q, source, paused);
+}
+
+void queue_stop_taking(struct queue *q)
+{
+    q->ops->stop_taking(q);
 }
 
 /* A result must carry its own id as the first field of one clean line, because the id is what a restart finds it by:
@@ -55,7 +65,7 @@ static void result_check(const struct queue *q, const struct result *r)
     char id[64];
     size_t id_n;
 
-    queue_result_id(q, r->source, r->offset, id);
+    queue_result_id(q, r->record->source, r->record->offset, id);
     id_n = strlen(id);
     ASSERT(r->value_n >= begin_n + id_n + 2 && memcmp(p, begin, begin_n) == 0 && memcmp(p + begin_n, id, id_n) == 0);
     p += begin_n + id_n;
@@ -65,13 +75,15 @@ static void result_check(const struct queue *q, const struct result *r)
     ASSERT(control == 0);
 }
 
-status queue_commit(struct queue *q, const struct result *results, size_t n, struct error *err)
+status queue_commit(struct queue *q, const struct result *results, size_t n, bool *durable, struct error *err)
 {
     if (n == 0)
         return ST_OK;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         result_check(q, &results[i]);
-    return q->ops->commit(q, results, n, err);
+        durable[i] = false;
+    }
+    return q->ops->commit(q, results, n, durable, err);
 }
 
 void queue_result_id(const struct queue *q, int32_t source, int64_t offset, char out[64])
@@ -82,6 +94,18 @@ void queue_result_id(const struct queue *q, int32_t source, int64_t offset, char
 status queue_finish(struct queue *q, struct error *err)
 {
     return q->ops->finish(q, err);
+}
+
+void queue_leave(struct queue *q, int64_t deadline_ns)
+{
+    if (q->ops->leave != NULL)
+        q->ops->leave(q, deadline_ns);
+}
+
+void queue_read_counts(struct queue *q, struct queue_counts *out)
+{
+    memset(out, 0, sizeof *out);
+    q->ops->read_counts(q, out);
 }
 
 void queue_close(struct queue *q)

@@ -1,5 +1,6 @@
 /* The records of a file and nothing else: for commands that look at a job without doing it. No lock, no output, no job
  * id; every line comes, whatever an output may hold. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "queue/file.h"
@@ -8,7 +9,7 @@
 struct read_queue {
     struct queue queue;
     struct file_input input;
-    bool ended;
+    atomic_bool ended;
 };
 
 static struct read_queue *self(const struct queue *q)
@@ -22,6 +23,8 @@ static status read_poll(struct queue *q, int timeout_ms, struct record **out, st
     status st;
 
     (void)timeout_ms;           /* a file's next line is there or never */
+    if (self(q)->ended)
+        return ST_AGAIN;
     do {
         st = input_next(&self(q)->input, &line, err);
         if (st != ST_OK) {
@@ -38,10 +41,16 @@ static bool read_ended(const struct queue *q)
     return self(q)->ended;
 }
 
-static void read_record_give(struct queue *q, struct record *r)
+static void read_stop_taking(struct queue *q)
+{
+    self(q)->ended = true;
+}
+
+static void read_counts(struct queue *q, struct queue_counts *out)
 {
     (void)q;
-    free(r);
+    out->sources_n = 1;
+    out->oldest_open_age_ms = out->generation = -1;
 }
 
 static void read_pause(struct queue *q, int32_t source, bool paused)
@@ -51,11 +60,12 @@ static void read_pause(struct queue *q, int32_t source, bool paused)
     (void)paused;               /* nothing comes unasked */
 }
 
-static status read_commit(struct queue *q, const struct result *results, size_t n, struct error *err)
+static status read_commit(struct queue *q, const struct result *results, size_t n, bool *durable, struct error *err)
 {
     (void)q;
     (void)results;
     (void)n;
+    (void)durable;
     return error_set(err, ST_REJECT, "this queue was opened to read: it takes no results");
 }
 
@@ -77,8 +87,11 @@ static void read_close(struct queue *q)
     free(q);
 }
 
-static const struct queue_ops read_ops = { read_poll, read_ended, read_record_give, read_pause, read_commit,
-                                           read_result_id, read_finish, read_close };
+static const struct queue_ops read_ops = {
+    .poll = read_poll, .ended = read_ended, .record_settle = input_record_settle, .record_give = input_record_give,
+    .pause = read_pause, .stop_taking = read_stop_taking, .commit = read_commit, .result_id = read_result_id,
+    .finish = read_finish, .read_counts = read_counts, .close = read_close,
+};
 
 status read_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err)
 {

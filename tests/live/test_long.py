@@ -50,9 +50,8 @@ def main():
                 f.write(json.dumps({"custom_id": "r%d" % i, "method": "POST", "url": "/v1/chat/completions",
                                     "body": {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "item %d" % i}]}}) + "\n")
         start = time.monotonic()
-        # The pool of KV pages is touched as it is first used, the planner's window as the intake runs ahead: small enough
-        # here to be full before the first tenth is over.
-        settings = {} if default else {"kv_memory_mb": 16, "plan_window_max": 2048}
+        # The pool of KV pages is touched as it is first used: small enough here to be full before the first tenth is over.
+        settings = {} if default else {"kv_memory_mb": 16}
         p = subprocess.Popen(job.command(source, output, model, settings=settings), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         state, first_s, at_tenth, most = [0, 0], None, None, 0.0
         while p.poll() is None:

@@ -341,6 +341,7 @@ static bool step_commit(struct sim *s, struct worker *w)
     static struct buf lines[FLIGHT_MAX];
     struct result results[FLIGHT_MAX];
     struct ckpt_key keys[FLIGHT_MAX];
+    bool durable[FLIGHT_MAX];
     int taken[FLIGHT_MAX];
     size_t n = 0;
     status st;
@@ -355,14 +356,13 @@ static bool step_commit(struct sim *s, struct worker *w)
         queue_result_id(w->q, f->rec->source, f->rec->offset, id);
         buf_reset(&lines[n]);
         buf_add_format(&lines[n], "{\"id\":\"%s\",\"t\":\"%016" PRIx64 "\"}", id, answer_hash(f->tokens, f->tokens_n));
-        results[n] = (struct result){ .source = f->rec->source, .offset = f->rec->offset, .value = lines[n].data,
-                                      .value_n = lines[n].n };
+        results[n] = (struct result){ .record = f->rec, .value = lines[n].data, .value_n = lines[n].n };
         keys[n] = key_of(f->rec);
         taken[n++] = k;
     }
     if (n == 0)
         return true;
-    st = queue_commit(w->q, results, n, NULL);
+    st = queue_commit(w->q, results, n, durable, NULL);
     tell(s, "%" PRId64 " commits %zu: %s", w->born, n, status_name(st));
     if (!owner(s, w) && st != ST_FENCED)
         return wrong(s, "I7: a commit of an older owner was taken");
@@ -371,6 +371,8 @@ static bool step_commit(struct sim *s, struct worker *w)
     for (size_t i = n; i-- > 0;) {
         int k = taken[i];
 
+        if (!durable[i])
+            return wrong(s, "a result of the owner is not durable");
         record_of(s, keys[i].source, keys[i].offset)->saved_n = 0;
         if (below(s, 4) > 0)                /* else it dies before it can forget: harmless */
             if (ckpt_forget(w->c, w->token[keys[i].source], &keys[i], 1) == ST_FENCED)

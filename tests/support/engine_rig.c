@@ -142,9 +142,8 @@ struct request *rig_ended(struct rig *g, int64_t offset)
 
 void rig_choices(struct request *r, int32_t n)
 {
-    free(r->choices);
     r->params.n = n;
-    r->choices = mem_take_zero((size_t)n, sizeof r->choices[0]);
+    r->choices = arena_take_zero(&r->arena, (size_t)n, sizeof r->choices[0]);
     for (int32_t i = 0; i < n; i++)
         r->choices[i].seed = hash64(&i, sizeof i, (uint64_t)r->offset + 99);
 }

@@ -158,8 +158,9 @@ static bool commit_some(struct runner *r)
 {
     size_t max = r->o->group_max ? (size_t)r->o->group_max : 7, n = 0;
     struct result results[256];
+    struct record *given[256];
     struct buf lines[256];
-    bool good;
+    bool durable[256], good;
 
     memset(results, 0, sizeof results);
     memset(lines, 0, sizeof lines);
@@ -169,21 +170,24 @@ static bool commit_some(struct runner *r)
         char id[64];
 
         queue_result_id(r->q, rec->source, rec->offset, id);
-        results[n].offset = rec->offset;
+        results[n].record = given[n] = rec;
         results[n].kind = answer_add(&lines[n], id, rec->value, rec->value_n) ? RESULT_FAILURE : RESULT_OUTPUT;
+        queue_record_settle(r->q, rec);
         results[n].value = lines[n].data;
         results[n].value_n = lines[n].n;
         n++;
         memmove(&r->pending[i], &r->pending[i + 1], (--r->pending_n - i) * sizeof r->pending[0]);
-        queue_record_give(r->q, rec);
     }
-    good = !failed(r, queue_commit(r->q, results, n, &r->out->err), "commit");
+    good = !failed(r, queue_commit(r->q, results, n, durable, &r->out->err), "commit");
     if (good)
         r->out->committed_n += (int64_t)n;
     if (good && r->o->on_durable != NULL)
         r->o->on_durable((int64_t)n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        ASSERT(durable[i] == good);
+        queue_record_give(r->q, given[i]);
         buf_fini(&lines[i]);
+    }
     r->commits_n++;
     return good;
 }
@@ -215,7 +219,7 @@ void job_run(const struct job_dir *d, const struct job_options *o, struct job_ou
 {
     static const char fixed[] = "{\"model\": {\"file\": \"m.gguf\", \"hash\": \"00ff\"}, \"temperature\": 0.5}";
     struct queue_job job = { "file:", d->input, d->output, o->errors_file ? d->errors : NULL,
-                             o->fingerprint ? o->fingerprint : fixed, o->overwrite, o->order_input };
+                             o->fingerprint ? o->fingerprint : fixed, o->overwrite, o->order_input, NULL };
     struct runner *r = mem_take_zero(1, sizeof *r);
     struct config cfg;
 

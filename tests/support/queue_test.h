@@ -84,7 +84,7 @@ static inline void assert_file_is(const char *path, const struct buf *want)
 static inline struct queue *queue_take(const struct job_options *o)
 {
     struct queue_job job = { "file:", dir.input, dir.output, o->errors_file ? dir.errors : NULL,
-                             o->fingerprint ? o->fingerprint : "{}", o->overwrite, o->order_input };
+                             o->fingerprint ? o->fingerprint : "{}", o->overwrite, o->order_input, NULL };
     struct queue *q;
     struct config cfg;
     struct error err;
@@ -100,11 +100,16 @@ static inline struct queue *queue_take(const struct job_options *o)
 static inline status answer(struct queue *q, int64_t offset, enum result_kind kind, struct error *err)
 {
     char id[64], line[256];
-    struct result r = { .offset = offset, .kind = kind, .value = line };
+    const struct record rec = { .offset = offset };
+    struct result r = { .record = &rec, .kind = kind, .value = line };
+    bool durable;
+    status st;
 
     queue_result_id(q, 0, offset, id);
     r.value_n = (size_t)snprintf(line, sizeof line, "{\"id\":\"%s\",\"n\":%lld}", id, (long long)offset);
-    return queue_commit(q, &r, 1, err);
+    st = queue_commit(q, &r, 1, &durable, err);
+    assert_true(durable == (st == ST_OK));
+    return st;
 }
 
 #endif

@@ -511,8 +511,10 @@ static bool dies(void (*bug)(struct queue *q))
 
 static void commit_raw(struct queue *q, int64_t offset, const char *line)
 {
-    struct result r = { .offset = offset, .value = line, .value_n = strlen(line) };
-    status st = queue_commit(q, &r, 1, NULL);
+    const struct record rec = { .offset = offset };
+    struct result r = { .record = &rec, .value = line, .value_n = strlen(line) };
+    bool durable;
+    status st = queue_commit(q, &r, 1, &durable, NULL);
 
     (void)st;
 }
@@ -535,17 +537,19 @@ static void bug_twice(struct queue *q)
 static void bug_twice_in_a_group(struct queue *q)
 {
     char id[64], line[2][128];
+    const struct record rec = { .offset = 1 };
     struct result r[2];
+    bool durable[2];
     status st;
 
     memset(r, 0, sizeof r);
     for (int i = 0; i < 2; i++) {
         queue_result_id(q, 0, 1, id);
-        r[i].offset = 1;
+        r[i].record = &rec;
         r[i].value = line[i];
         r[i].value_n = (size_t)snprintf(line[i], sizeof line[i], "{\"id\":\"%s\"}", id);
     }
-    st = queue_commit(q, r, 2, NULL);
+    st = queue_commit(q, r, 2, durable, NULL);
     (void)st;
 }
 

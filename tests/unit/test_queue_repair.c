@@ -225,10 +225,11 @@ static void long_results_are_read_back(void **state)
     input_text("0\n1\n2\n3\n4\n5\n6\n7\n");
     q = queue_take(&(struct job_options){ PLAIN });
     for (int i = 0; i < 8; i++) {
-        struct result res = { .offset = i };
+        struct result res;
+        bool durable;
 
         assert_int_equal(queue_poll(q, 0, &r, &err), ST_OK);
-        queue_record_give(q, r);
+        res = (struct result){ .record = r };
         queue_result_id(q, 0, i, id);
         buf_reset(&line);
         buf_add_format(&line, "{\"id\":\"%s\",\"text\":\"", id);
@@ -237,7 +238,9 @@ static void long_results_are_read_back(void **state)
         buf_add_text(&line, "\"}");
         res.value = line.data;
         res.value_n = line.n;
-        assert_int_equal(queue_commit(q, &res, 1, &err), ST_OK);
+        assert_int_equal(queue_commit(q, &res, 1, &durable, &err), ST_OK);
+        assert_true(durable);
+        queue_record_give(q, r);
     }
     queue_close(q);
     q = queue_take(&(struct job_options){ PLAIN });

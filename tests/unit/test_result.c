@@ -217,7 +217,7 @@ static void one_failed_choice(void **state)
 
     answer_text(r, 0, "good", FINISH_STOP);
     answer_text(r, 1, "half", FINISH_ERROR);
-    strcpy(r->choices[1].error, "the logits are NaN");
+    r->choices[1].error = "the logits are NaN";
     assert_string_equal(lines_failure_code(r), "sequence_failed");
     v = result_of(r, RESULT_FAILURE, &line);
     assert_int_equal(json_integer_value(at(v, "response.status_code")), 500);

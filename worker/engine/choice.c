@@ -70,13 +70,15 @@ bool choice_is_done(const struct request *r, int32_t i)
     return need.from >= need.end;
 }
 
-void choice_fail(struct choice *c, const char *fmt, ...)
+void choice_fail(struct request *r, struct choice *c, const char *fmt, ...)
 {
+    char text[160];
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(c->error, sizeof c->error, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    c->error = arena_copy(&r->arena, text, strlen(text));
     c->finish = FINISH_ERROR;
     detok_end(&c->detok);
 }

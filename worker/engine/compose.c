@@ -15,7 +15,7 @@ static bool pages_take(struct engine *e, struct seq *s, int32_t n)
         struct seq *youngest = e->running[e->running_n - 1];
 
         if (e->running_n == 1) {
-            choice_fail(s->c, "its %d positions need %d KV pages, the pool has %d: raise kv_memory_mb", s->computed_n + n,
+            choice_fail(s->r, s->c, "its %d positions need %d KV pages, the pool has %d: raise kv_memory_mb", s->computed_n + n,
                         (s->computed_n + n + PAGE_POSITIONS - 1) / PAGE_POSITIONS, e->pages_n);
             seq_end(e, s);
             return false;

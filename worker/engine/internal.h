@@ -98,7 +98,7 @@ int32_t choice_output_lp_n(const struct request *r, int32_t i);
 /* The next output token: end tokens, stop strings, limits. Sets c->finish where it ends. */
 void choice_token_add(struct engine *e, struct request *r, int32_t i, int32_t token);
 void choice_logprob_set(struct request *r, struct logprob *l, const struct sampled *from, int32_t token);
-void choice_fail(struct choice *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void choice_fail(struct request *r, struct choice *c, const char *fmt, ...) PRINTF_LIKE(3, 4);
 /* End tokens of the model (unless ignored) and of the request; forbidden while min_tokens is not reached. */
 bool token_ends(const struct engine *e, const struct request *r, int32_t token);
 

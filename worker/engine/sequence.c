@@ -173,7 +173,7 @@ static void sampled_add(struct engine *e, struct seq *s, const struct sampled *f
     struct choice *c = s->c;
 
     if (from->token < 0 || from->token >= e->vocab) {
-        choice_fail(c, "no token could be chosen at position %d: the logits hold a NaN, or every token is forbidden",
+        choice_fail(r, c, "no token could be chosen at position %d: the logits hold a NaN, or every token is forbidden",
                     s->known_n);
         return;
     }

@@ -138,10 +138,6 @@ static struct request *request_begin(const struct record *rec)
 
     r->source = rec->source;
     r->offset = rec->offset;
-    if (rec->key != NULL) {
-        r->key = arena_copy(&r->arena, rec->key, rec->key_n);
-        r->key_n = rec->key_n;
-    }
     r->created_s = rec->timestamp_ms / 1000;
     r->record_hash = record_hash(rec);
     r->arrived_ns = clock_mono_ns();
@@ -160,7 +156,8 @@ status intake_read(struct intake *in, const struct record *rec, struct request *
         d.skipped = 3;
     d.text += d.skipped;
     d.text_n -= d.skipped;
-    if (!rec->oversize && blank(d.text, d.text_n))
+    /* A file's queue passes blank lines over. What it gives all the same needs an answer, and so does a topic's record. */
+    if (!rec->oversize && rec->at_bytes >= 0 && d.skipped == 0 && blank(d.text, d.text_n))
         return ST_AGAIN;
     arena_reset(&in->scratch);
     d.r = request_begin(rec);

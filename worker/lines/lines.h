@@ -43,7 +43,7 @@ void intake_close(struct intake *in);          /* NULL is allowed */
 
 /* Parses, validates, renders, encodes. ST_OK: a good line is a request with verdict NONE, its choices set up for the
  * engine; a bad one has its verdict and goes straight to its result. *out is the first member where the line has several
- * prompts. ST_AGAIN: a blank line or a tombstone, *out is NULL. The record may be given back afterwards. */
+ * prompts. ST_AGAIN: a blank line of a file or a tombstone, *out is NULL. Nothing of the record is kept. */
 MUST_USE status intake_read(struct intake *in, const struct record *rec, struct request **out);
 
 enum lines_verdict {

@@ -138,8 +138,10 @@ static void request_fill(struct draft *d, struct request *r, const struct prompt
     int64_t max = d->max_tokens >= 0                      ? d->max_tokens
                 : r->endpoint == ENDPOINT_COMPLETIONS     ? COMPLETIONS_MAX_TOKENS
                 : cfg->max_tokens_default > 0             ? cfg->max_tokens_default : room;
-    int32_t *tokens = arena_take(&r->arena, (size_t)p->tokens_n * sizeof *tokens);
+    int32_t *tokens;
 
+    arena_reserve(&r->arena, (size_t)p->tokens_n * sizeof *tokens + (size_t)r->params.n * sizeof r->choices[0] + 32);
+    tokens = arena_take(&r->arena, (size_t)p->tokens_n * sizeof *tokens);
     memcpy(tokens, p->tokens, (size_t)p->tokens_n * sizeof *tokens);
     r->prompt = tokens;
     r->prompt_n = p->tokens_n;
@@ -152,7 +154,7 @@ static void request_fill(struct draft *d, struct request *r, const struct prompt
         echo_text(d, r);
     }
     r->params_hash = params_hash(&d->in->text, r);
-    r->choices = mem_take_zero((size_t)r->params.n, sizeof r->choices[0]);
+    r->choices = arena_take_zero(&r->arena, (size_t)r->params.n, sizeof r->choices[0]);
     for (int32_t i = 0; i < r->params.n; i++)
         r->choices[i].seed = choice_seed(r, i);
 }
@@ -164,7 +166,7 @@ static void group_make(struct draft *d, const struct prompt *prompts, size_t n)
     struct request *first = d->r;
 
     g->arena = first->arena;
-    arena_init(&first->arena, g->arena.block_bytes);
+    arena_init(&first->arena, REQUEST_BLOCK_BYTES);
     g->requests = mem_take(n * sizeof g->requests[0]);
     g->requests_n = g->open_n = (int32_t)n;
     g->held_n = (int32_t)n;

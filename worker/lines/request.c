@@ -2,9 +2,6 @@
 
 #include "worker/lines/request.h"
 
-/* A short chat line with its tokens fits one block; a longer one takes more. */
-enum { REQUEST_BLOCK_BYTES = 2048 };
-
 struct request *request_new(void)
 {
     struct request *r = mem_take_zero(1, sizeof *r);
@@ -34,7 +31,6 @@ void request_free(struct request *r)
         free(c->logprobs);
         detok_fini(&c->detok);     /* of a zeroed one: nothing */
     }
-    free(r->choices);
     if (r->group != NULL) {
         r->group->requests[r->prompt_i] = NULL;
         group_give(r->group);

@@ -54,7 +54,7 @@ struct choice {
     struct detok detok;
     struct logprob *logprobs;                  /* [tokens_n] if asked for (malloc, room as tokens) */
     enum finish finish;
-    char error[160];                           /* FINISH_ERROR: why */
+    const char *error;                         /* FINISH_ERROR: why; in the request's arena */
 };
 
 struct request {
@@ -62,7 +62,7 @@ struct request {
     /* identity */
     int32_t source;
     int64_t offset;
-    const char *key; size_t key_n;
+    struct record *record;                     /* whoever polled it sets it and gives it back; a group shares it; may be NULL */
     const char *custom_id;                     /* JSON text of the value, quotes included; "null": none */
     enum endpoint endpoint;
     const char *model;                         /* as the line said it, JSON text; echoed in the answer */
@@ -79,7 +79,7 @@ struct request {
     int32_t prompt_i;                          /* which prompt of a line's list (completions); see `group` */
     struct request_group *group;               /* NULL unless the line has several prompts */
     /* outcome */
-    struct choice *choices;                    /* [params.n], NULL where rejected; freed with what they hold */
+    struct choice *choices;                    /* [params.n] in the arena, NULL where rejected */
     struct logprob *prompt_logprobs;           /* [prompt_n] in the arena, with echo_logprobs; [0] holds its token alone */
     int32_t cached_n;                          /* prompt tokens that came from the prefix cache */
     int64_t started_ns, finished_ns;
@@ -101,7 +101,17 @@ struct request_group {
     _Atomic int32_t held_n;                    /* members not freed; request_free's */
 };
 
+/* Many requests wait at a time: a short one's arena has one small block for its names and one for prompt and choices. */
+enum { REQUEST_BLOCK_BYTES = 128 };
+
 struct request *request_new(void);
+/* What a waiting request takes of memory, its record included. */
+static inline int64_t request_bytes(const struct request *r)
+{
+    const struct record *rec = r->record;
+
+    return (int64_t)(sizeof *r + r->arena.taken_bytes + (rec != NULL ? sizeof *rec + rec->key_n + rec->value_n : 0));
+}
 /* NULL is allowed. Frees this one only; the last member takes the group along. Members of one group are freed by one
  * thread at a time, in any order. */
 void request_free(struct request *r);

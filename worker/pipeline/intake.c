@@ -12,6 +12,20 @@ static void request_hand_on(struct pipeline *p, struct request *r)
         outcome_push(p, r);
 }
 
+/* The record stays with the request until the outbox is done with it. */
+static void line_hand_on(struct pipeline *p, struct request *r, struct record *rec)
+{
+    struct request_group *g = r->group;
+    int members_n = g != NULL ? g->requests_n : 1;
+
+    queue_record_settle(p->queue, rec);
+    for (int m = 0; m < members_n; m++)
+        (g != NULL ? g->requests[m] : r)->record = rec;
+    /* The array is the group's own: a member may be freed as soon as it is handed on, the group not before its last one. */
+    for (int m = 0; m < members_n; m++)
+        request_hand_on(p, g != NULL ? g->requests[m] : r);
+}
+
 void *intake_main(void *pipeline)
 {
     struct pipeline *p = pipeline;
@@ -25,16 +39,10 @@ void *intake_main(void *pipeline)
             struct record *rec = items[i];
             struct request *r = NULL;
 
-            if (!atomic_load(&p->stopping) && intake_read(in, rec, &r) == ST_OK) {
-                struct request_group *g = r->group;
-                int members_n = g != NULL ? g->requests_n : 1;
-
-                /* The array is the group's own: a member may be freed as soon as it is handed on, the group not before
-                 * its last one. */
-                for (int m = 0; m < members_n; m++)
-                    request_hand_on(p, g != NULL ? g->requests[m] : r);
-            }
-            queue_record_give(p->queue, rec);
+            if (!atomic_load(&p->stopping) && intake_read(in, rec, &r) == ST_OK)
+                line_hand_on(p, r, rec);
+            else
+                queue_record_give(p->queue, rec);
         }
     }
     intake_close(in);

@@ -8,18 +8,24 @@
 #include "base/clock.h"
 #include "worker/pipeline/id_set.h"
 
+/* A result that waits for the commit. */
+struct entry {
+    struct record *record;
+    size_t at;                     /* where its line begins in lines */
+    struct save_slot *slots;
+    const char *code;              /* static text; NULL: done */
+    int32_t from_engine_n;         /* requests behind it that the engine has ended */
+};
+
 struct outbox {
     struct pipeline *p;
     pthread_t thread;
     struct id_set *ids;            /* hashes of the custom_ids of this run */
     bool failed;
-    /* results that wait for the commit */
     struct buf lines;
+    struct entry *entries;
     struct result *results;        /* value is filled in at the commit: lines moves as it grows */
-    size_t *at;                    /* where each line begins in lines */
-    struct save_slot **slots;
-    const char **codes;            /* static texts; NULL: done */
-    int64_t from_engine_n;         /* requests behind them that the engine has ended */
+    bool *durable;
     size_t n, room;
     int64_t first_ns;
 };
@@ -51,14 +57,18 @@ static void committed_count(struct outbox *o)
 
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < o->n; i++) {
-        if (o->codes[i] == NULL) {
+        const struct entry *e = &o->entries[i];
+
+        p->durable_n += e->from_engine_n;
+        if (!o->durable[i])
+            continue;
+        if (e->code == NULL) {
             p->counts.done_n++;
         } else {
             p->counts.failed_n++;
-            failure_count(&p->counts, o->codes[i]);
+            failure_count(&p->counts, e->code);
         }
     }
-    p->durable_n += o->from_engine_n;
     p->counts.duplicate_ids_n = id_set_duplicates(o->ids);
     pthread_mutex_unlock(&p->lock);
 }
@@ -71,22 +81,22 @@ static void commit(struct outbox *o)
     if (o->n == 0)
         return;
     for (size_t i = 0; i < o->n; i++)
-        o->results[i].value = o->lines.data + o->at[i];
-    st = o->failed ? ST_RETRY : queue_commit(o->p->queue, o->results, o->n, &err);
+        o->results[i].value = o->lines.data + o->entries[i].at;
+    st = o->failed ? ST_RETRY : queue_commit(o->p->queue, o->results, o->n, o->durable, &err);
     if (st == ST_OK)
         committed_count(o);
     for (size_t i = 0; i < o->n; i++) {
-        if (st == ST_OK)
-            saver_forget(o->p->saver, o->slots[i]);
+        if (st == ST_OK && o->durable[i])
+            saver_forget(o->p->saver, o->entries[i].slots);
         else
-            saver_keep(o->p->saver, o->slots[i]);
+            saver_keep(o->p->saver, o->entries[i].slots);
+        queue_record_give(o->p->queue, o->entries[i].record);
     }
     if (st != ST_OK && !o->failed) {
         o->failed = true;
         pipeline_fail(o->p, st == ST_FENCED ? EXIT_CODE_FENCED : EXIT_CODE_STOPPED, "%s", err.text);
     }
     buf_reset(&o->lines);
-    o->from_engine_n = 0;
     o->n = 0;
 }
 
@@ -94,13 +104,13 @@ static void results_grow(struct outbox *o)
 {
     o->room = o->room ? 2 * o->room : 64;
     o->results = mem_grow(o->results, o->room * sizeof *o->results);
-    o->at = mem_grow(o->at, o->room * sizeof *o->at);
-    o->slots = mem_grow(o->slots, o->room * sizeof *o->slots);
-    o->codes = mem_grow(o->codes, o->room * sizeof *o->codes);
+    o->entries = mem_grow(o->entries, o->room * sizeof *o->entries);
+    o->durable = mem_grow(o->durable, o->room * sizeof *o->durable);
 }
 
-static void result_add(struct outbox *o, struct request *r, struct save_slot *slots)
+static void result_add(struct outbox *o, struct request *r, struct save_slot *slots, int32_t from_engine_n)
 {
+    struct entry *e;
     struct result *res;
     char id[64];
 
@@ -110,16 +120,13 @@ static void result_add(struct outbox *o, struct request *r, struct save_slot *sl
         o->first_ns = clock_mono_ns();
     id_set_add(o->ids, r->custom_id);
     queue_result_id(o->p->queue, r->source, r->offset, id);
-    res = &o->results[o->n];
+    e = &o->entries[o->n];
+    res = &o->results[o->n++];
+    *e = (struct entry){ r->record, o->lines.n, slots, lines_failure_code(r), from_engine_n };
     memset(res, 0, sizeof *res);
-    res->source = r->source;
-    res->offset = r->offset;
-    o->at[o->n] = o->lines.n;
+    res->record = r->record;
     res->kind = lines_result(&o->p->text.lines, r, id, &o->lines);
-    res->value_n = o->lines.n - o->at[o->n];
-    o->slots[o->n] = slots;
-    o->codes[o->n] = lines_failure_code(r);
-    o->n++;
+    res->value_n = o->lines.n - e->at;
 }
 
 /* Every member of a group comes by; the last one makes the line of all. */
@@ -129,19 +136,22 @@ static void outcome_take(struct outbox *o, struct request *r)
     struct request *alone[1] = { r }, **members = g != NULL ? g->requests : alone;
     int members_n = g != NULL ? g->requests_n : 1;
     struct save_slot *slots = NULL;
+    int32_t from_engine_n = 0;
     bool dropped = false;
 
     if (g != NULL && --g->open_n > 0)
         return;
     for (int i = 0; i < members_n; i++) {
         dropped |= members[i]->verdict == VERDICT_NONE;
-        o->from_engine_n += members[i]->started_ns != 0;
+        from_engine_n += members[i]->started_ns != 0;
         slots = saver_detach(members[i], slots);
     }
-    if (dropped)
+    if (dropped) {
         saver_keep(o->p->saver, slots);
-    else
-        result_add(o, members[0], slots);
+        queue_record_give(o->p->queue, r->record);
+    } else {
+        result_add(o, members[0], slots, from_engine_n);
+    }
     request_free_line(r);
 }
 
@@ -199,8 +209,7 @@ void outbox_close(struct outbox *o)
     id_set_close(o->ids);
     buf_fini(&o->lines);
     free(o->results);
-    free(o->at);
-    free(o->slots);
-    free(o->codes);
+    free(o->entries);
+    free(o->durable);
     free(o);
 }

@@ -89,7 +89,7 @@ static struct waiting *node_take(struct plan *p, struct request *r)
     p->spare = x->after;
     p->random = p->random * 1664525u + 1013904223u;
     *x = (struct waiting){ .request = r, .deadline_i = -1, .priority = p->random };
-    x->bytes = (int64_t)(sizeof *x + sizeof *r + r->arena.taken_bytes);
+    x->bytes = (int64_t)sizeof *x + request_bytes(r);
     r->stage = x;
     p->length++;
     p->bytes += x->bytes;
