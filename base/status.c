@@ -50,13 +50,29 @@ static void *checked(void *p, size_t bytes)
     return p;
 }
 
+static _Thread_local bool quiet;
+
+void mem_quiet(bool on)
+{
+    quiet = on;
+}
+
+static void take_check(void)
+{
+#ifdef NIGHTSHIFT_DEBUG
+    ASSERT(!quiet);
+#endif
+}
+
 void *mem_take(size_t bytes)
 {
+    take_check();
     return checked(malloc(bytes ? bytes : 1), bytes);
 }
 
 void *mem_take_zero(size_t n, size_t bytes)
 {
+    take_check();
     return checked(calloc(n ? n : 1, bytes ? bytes : 1), n * bytes);
 }
 

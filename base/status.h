@@ -3,6 +3,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef enum status {
@@ -40,5 +41,7 @@ void *mem_take(size_t bytes);
 void *mem_take_zero(size_t n, size_t bytes);
 void *mem_grow(void *p, size_t bytes);
 char *mem_copy_text(const char *text);
+/* While on, this thread takes no memory (to grow what is kept is allowed): a debug build ends at a take. The step loop runs so. */
+void mem_quiet(bool on);
 
 #endif

@@ -147,6 +147,7 @@ status cpu_device_open(const struct config *cfg, struct device **out, struct err
     info->threads_n = cfg->threads > 0 ? (int)cfg->threads : cores_allowed();
     TRY(team_open(info->threads_n, &c->team, err));
     c->scratch = mem_take_zero((size_t)info->threads_n, sizeof *c->scratch);
+    c->memo = step_memo_open();
 
     machine_name(machine, sizeof machine);
     snprintf(info->name, sizeof info->name, "%s (%d thread%s)", machine, info->threads_n,

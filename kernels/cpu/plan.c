@@ -183,13 +183,16 @@ static void plan_make(struct attention_plan *p, const struct step *s, int tile_r
 const struct attention_plan *attention_plan_find(struct cpu_device *c, const struct step *s, int tile_rows,
                                                  int pool_pages_n)
 {
-    struct step_memo *m = step_memo_of(c);
+    struct attention_plan *p = c->memo->plan;
 
-    if (m->plan == NULL)
-        m->plan = mem_take_zero(1, sizeof *m->plan);
-    if (!plan_matches(m->plan, s, tile_rows))
-        plan_make(m->plan, s, tile_rows, pool_pages_n);
-    return m->plan;
+    if (!plan_matches(p, s, tile_rows))
+        plan_make(p, s, tile_rows, pool_pages_n);
+    return p;
+}
+
+struct attention_plan *attention_plan_open(void)
+{
+    return mem_take_zero(1, sizeof(struct attention_plan));
 }
 
 void attention_plan_close(struct attention_plan *p)

@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct step_memo *step_memo_of(struct cpu_device *c)
+struct step_memo *step_memo_open(void)
 {
-    if (c->memo == NULL)
-        c->memo = mem_take_zero(1, sizeof *c->memo);
-    return c->memo;
+    struct step_memo *m = mem_take_zero(1, sizeof *m);
+
+    m->plan = attention_plan_open();
+    return m;
 }
 
 void step_memo_close(struct step_memo *m)
@@ -97,7 +98,7 @@ static void turns_room(struct turns *t, size_t rows, size_t half)
 
 static const struct turns *turns_find(struct cpu_device *c, const struct step *s, const struct rope *rope)
 {
-    struct step_memo *m = step_memo_of(c);
+    struct step_memo *m = c->memo;
     struct turns *t = &m->turns[0];
     int i;
 

@@ -27,9 +27,9 @@ struct step_memo {
     struct attention_plan *plan;
 };
 
-/* Made at the first use, freed with the device (cpu.c). */
-struct step_memo *step_memo_of(struct cpu_device *c);
+struct step_memo *step_memo_open(void);
 void step_memo_close(struct step_memo *m);     /* NULL is allowed */
+struct attention_plan *attention_plan_open(void);
 void attention_plan_close(struct attention_plan *p);
 
 #endif

@@ -313,8 +313,11 @@ static status step_run(struct engine *e)
     struct step *t = &e->step;
     int64_t before = clock_mono_ns();
     double seconds;
-    status st = model_forward(e->m, t, e->kv);
+    status st;
 
+    mem_quiet(true);
+    st = model_forward(e->m, t, e->kv);
+    mem_quiet(false);
     if (st != ST_OK)
         return st;
     seconds = (double)(clock_mono_ns() - before) / NS_PER_S;
@@ -354,7 +357,9 @@ status engine_step(struct engine *e)
     e->now_ns = began;
     e->ended_port_ns = 0;
     engine_admit(e);
+    mem_quiet(true);
     ran = engine_compose(e);
+    mem_quiet(false);
     if (e->failed)
         return ST_FATAL;
     if (ran) {
