@@ -1,7 +1,7 @@
 /* checkpoint/checkpoint.h - how far each sequence got, in a memory that outlives the worker. A cache: empty, stale or
  * unreachable it costs time, never a result.
  *
- * Threads:   one struct ckpt belongs to one thread; nothing inside is locked.
+ * Threads:   one struct ckpt belongs to one thread; nothing inside is locked. ckpt_read_counts is for any.
  * Blocking:  bounded by the store's own timeout (2 s), reconnect included.
  * Ownership: arguments are borrowed for the call; what ckpt_load fills in lives in the caller's arena.
  * Fencing:   ckpt_acquire gives a token greater than every earlier one of that source; a write or delete with an older
@@ -9,6 +9,7 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,9 +48,45 @@ struct ckpt_progress {
     int32_t tokens_n;
 };
 
-/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. ST_REJECT: the URL makes no sense. ST_RETRY: no answer.
- * A damaged or foreign database file is moved aside (PATH.damaged-N) with a warning, now or in any later call. */
-MUST_USE status ckpt_open(const char *url, struct ckpt **out, struct error *err);
+struct ckpt_load_item {
+    struct ckpt_key key;
+    struct ckpt_identity identity;
+    struct arena *arena;               /* what is found lives there */
+    struct ckpt_progress progress;     /* filled in; tokens_n 0: nothing usable, start from token 0 */
+};
+
+/* How often work on a record was begun and neither handed over nor forgotten: by runs that died over it, or still live. */
+struct ckpt_attempts {
+    int32_t starts, solo;      /* solo: of these, the ones that ran it alone */
+    uint64_t last_run;         /* of the newest such start; 0: none, or handed over since */
+};
+
+enum ckpt_error {
+    CKPT_ERROR_LINK,           /* no connection, or it broke */
+    CKPT_ERROR_TIMEOUT,
+    CKPT_ERROR_READONLY,       /* a master that was demoted */
+    CKPT_ERROR_LOADING,        /* starting up */
+    CKPT_ERROR_UNSAFE,         /* a cluster or replica set that must not be written to now */
+    CKPT_ERROR_FULL,           /* out of memory or disk */
+    CKPT_ERROR_BUSY,           /* locked by another */
+    CKPT_ERROR_DENIED,         /* user, password, rights */
+    CKPT_ERROR_DAMAGED,        /* a file that is none of ours or spoilt */
+    CKPT_ERROR_OTHER,
+    CKPT_ERRORS_N
+};
+
+struct ckpt_counts {
+    bool up;                                 /* the last call was answered */
+    int64_t calls_n, rtt_us_last, rtt_us_max;
+    int64_t fenced_n, gaps_n;                /* calls that a newer owner refused; saves that found an earlier part missing */
+    int64_t reconnects_n;
+    int64_t errors_n[CKPT_ERRORS_N];
+};
+
+/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. cfg: the settings checkpoint_*, NULL for their defaults.
+ * ST_REJECT: the URL makes no sense. ST_RETRY: no answer. A damaged or foreign database file is moved aside
+ * (PATH.damaged-N) with a warning, now or in any later call. */
+MUST_USE status ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err);
 void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
 
 /* Takes the sources over: from now on every older token is refused. Tokens are times in ms where the store has lost its
@@ -67,14 +104,33 @@ MUST_USE status ckpt_save(struct ckpt *c, uint64_t token, const struct ckpt_save
 MUST_USE status ckpt_load(struct ckpt *c, const struct ckpt_key *key, const struct ckpt_identity *identity,
                           struct arena *a, struct ckpt_progress *out);
 
-/* How many sequences of the job are stored: 0 lets a fresh start skip the look-ups. -1: unknown. */
+/* Looks all of them up, in one round trip where there is a network. */
+MUST_USE status ckpt_load_all(struct ckpt *c, struct ckpt_load_item *items, size_t items_n);
+
+/* How many sequences and begun records of the job are stored: 0 lets a fresh start skip the look-ups. -1: unknown. */
 int64_t ckpt_count(struct ckpt *c, uint64_t job);
 
-/* After their results are durable. Missing keys are no error. */
+/* Counts a start of every record (key.choice is ignored), before its work begins, in one round trip; out[i] is what stands
+ * there now, this start included. solo: it runs alone, which is counted as well. A record is named once in a call.
+ * run, not 0, names this process's life: a run counts once however often it begins the record, for it has not died over it.
+ * ST_FENCED: nothing is counted. ST_RETRY: perhaps counted; beginning again is safe. Unless ST_OK, out is all zero. */
+MUST_USE status ckpt_begin(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo,
+                           uint64_t run, struct ckpt_attempts *out);
+/* A graceful end of work that is not done: takes the last start back, with solo its solo start, too. Once for a start: again
+ * is safe, and a record that nobody has begun stays as it is. */
+MUST_USE status ckpt_hand_over(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo);
+/* What stands there, without counting. Unless ST_OK, out is all zero. */
+MUST_USE status ckpt_attempts(struct ckpt *c, const struct ckpt_key *keys, size_t keys_n, struct ckpt_attempts *out);
+
+/* After their results are durable: the sequences, and the attempts of their records. Missing keys are no error. */
 MUST_USE status ckpt_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n);
-/* The job is over: every sequence of it goes. The fence stays as long as the store does, so that a worker left behind still
+/* The job is over: every sequence and attempt of it goes. The fence stays as long as the store does, so that a worker left behind still
  * cannot write; a store file that holds nothing more goes at ckpt_close.
  * ST_FENCED: some source of the job has a newer owner. */
 MUST_USE status ckpt_forget_job(struct ckpt *c, uint64_t token, uint64_t job);
+
+/* Since ckpt_open. Any thread. */
+void ckpt_read_counts(const struct ckpt *c, struct ckpt_counts *out);
+const char *ckpt_error_name(enum ckpt_error e);        /* "timeout": the label of a metric */
 
 #endif

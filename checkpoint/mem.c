@@ -20,10 +20,17 @@ struct sequence {
 
 struct fence { uint64_t job, token; int32_t source; struct fence *next; };
 
+struct begun {
+    struct ckpt_key record;                        /* its choice is 0 */
+    struct attempt attempt;
+    struct begun *next;
+};
+
 struct store {
     char *name;
     struct sequence *sequences;
     struct fence *fences;
+    struct begun *begun;
     enum ckpt_mem_fault fault;
     int fault_skip, fault_calls;
     int64_t calls;
@@ -92,6 +99,39 @@ static void sequences_cut(struct store *s, const struct ckpt_key *key, const uin
     }
 }
 
+static struct ckpt_key record_of(const struct ckpt_key *key)
+{
+    return (struct ckpt_key){ key->job, key->source, key->offset, 0 };
+}
+
+/* NULL: nobody has begun it. */
+static struct begun *begun_get(const struct store *s, const struct ckpt_key *key)
+{
+    struct ckpt_key record = record_of(key);
+    struct begun *t = s->begun;
+
+    while (t != NULL && !key_equal(&t->record, &record))
+        t = t->next;
+    return t;
+}
+
+/* As sequences_cut; `record` has choice 0. */
+static void begun_cut(struct store *s, const struct ckpt_key *record, const uint64_t *job)
+{
+    struct begun **at = &s->begun;
+
+    while (*at != NULL) {
+        struct begun *t = *at;
+
+        if ((record == NULL || key_equal(&t->record, record)) && (job == NULL || t->record.job == *job)) {
+            *at = t->next;
+            free(t);
+        } else {
+            at = &t->next;
+        }
+    }
+}
+
 static void fences_free(struct store *s)
 {
     while (s->fences != NULL) {
@@ -118,14 +158,23 @@ static struct fence *fence_get(struct store *s, uint64_t job, int32_t source)
     return f;
 }
 
-static status fence_check(struct store *s, uint64_t job, int32_t source, uint64_t token)
+static status fence_check(struct store *s, const struct ckpt_key *key, uint64_t token)
 {
-    struct fence *f = fence_get(s, job, source);
+    struct fence *f = fence_get(s, key->job, key->source);
 
     if (token < f->token)
         return ST_FENCED;
     f->token = token;
     return ST_OK;
+}
+
+static status fences_check(struct store *s, const struct ckpt_key *keys, size_t keys_n, uint64_t token)
+{
+    status st = ST_OK;
+
+    for (size_t i = 0; i < keys_n && st == ST_OK; i++)
+        st = fence_check(s, &keys[i], token);
+    return st;
 }
 
 /* Begins a call: takes the lock and says which fault it has. */
@@ -216,7 +265,7 @@ static status save(struct store *s, uint64_t token, const struct ckpt_save_item 
     status st = ST_OK;
 
     for (size_t i = 0; i < items_n; i++)
-        if (fence_check(s, items[i].key.job, items[i].key.source, token) != ST_OK)
+        if (fence_check(s, &items[i].key, token) != ST_OK)
             return ST_FENCED;
     for (size_t i = 0; i < items_n; i++) {
         ok[i] = item_save(s, &items[i]);
@@ -231,39 +280,121 @@ static status mem_save(struct ckpt *c, uint64_t token, const struct ckpt_save_it
     CALL(store_of(c), save(store_of(c), token, items, items_n, ok));
 }
 
-static status load(struct store *s, const struct ckpt_key *key, const struct ckpt_identity *identity, struct arena *a,
-                   struct ckpt_progress *out)
+static status load(struct store *s, struct ckpt_load_item *items, size_t items_n)
 {
-    struct sequence *q = sequence_get(s, key);
+    status st = ST_OK;
 
-    return q != NULL ? frames_read(q->bytes.data, q->bytes.n, identity, a, out) : ST_AGAIN;
+    for (size_t i = 0; i < items_n && st == ST_OK; i++) {
+        struct ckpt_load_item *item = &items[i];
+        struct sequence *q = sequence_get(s, &item->key);
+
+        if (q != NULL)
+            st = frames_read(q->bytes.data, q->bytes.n, &item->identity, item->arena, &item->progress);
+        if (st == ST_AGAIN)
+            st = ST_OK;
+    }
+    return st;
 }
 
-static status mem_load(struct ckpt *c, const struct ckpt_key *key, const struct ckpt_identity *identity, struct arena *a,
-                       struct ckpt_progress *out)
+static status mem_load(struct ckpt *c, struct ckpt_load_item *items, size_t items_n)
 {
-    CALL(store_of(c), load(store_of(c), key, identity, a, out));
+    CALL(store_of(c), load(store_of(c), items, items_n));
 }
 
-static int64_t mem_count(struct ckpt *c, uint64_t job)
+static status count(struct store *s, uint64_t job, int64_t *out)
 {
-    enum ckpt_mem_fault fault;
-    bool faulty = call_begin(store_of(c), &fault);
-    int64_t n = 0;
+    for (struct sequence *q = s->sequences; q != NULL; q = q->next)
+        *out += q->key.job == job;
+    for (struct begun *t = s->begun; t != NULL; t = t->next)
+        *out += t->record.job == job;
+    return ST_OK;
+}
 
-    for (struct sequence *q = store_of(c)->sequences; q != NULL; q = q->next)
-        n += q->key.job == job;
-    return call_end(faulty, ST_OK) == ST_OK ? n : -1;
+static status mem_count(struct ckpt *c, uint64_t job, int64_t *out)
+{
+    CALL(store_of(c), count(store_of(c), job, out));
+}
+
+static struct begun *begun_add(struct store *s, const struct ckpt_key *key)
+{
+    struct begun *t = mem_take_zero(1, sizeof *t);
+
+    t->record = record_of(key);
+    t->next = s->begun;
+    s->begun = t;
+    return t;
+}
+
+static status begin(struct store *s, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo, uint64_t run,
+                    struct ckpt_attempts *out)
+{
+    status st = fences_check(s, keys, keys_n, token);
+
+    for (size_t i = 0; i < keys_n && st == ST_OK; i++) {
+        struct begun *t = begun_get(s, &keys[i]);
+
+        if (t == NULL)
+            t = begun_add(s, &keys[i]);
+        attempt_begin(&t->attempt, solo, run);
+        out[i] = t->attempt.stands;
+    }
+    return st;
+}
+
+static status mem_begin(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo, uint64_t run,
+                        struct ckpt_attempts *out)
+{
+    CALL(store_of(c), begin(store_of(c), token, keys, keys_n, solo, run, out));
+}
+
+static status hand_over(struct store *s, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo)
+{
+    status st = fences_check(s, keys, keys_n, token);
+
+    for (size_t i = 0; i < keys_n && st == ST_OK; i++) {
+        struct begun *t = begun_get(s, &keys[i]);
+        struct ckpt_key record = record_of(&keys[i]);
+
+        if (t == NULL)
+            continue;
+        attempt_hand_over(&t->attempt, solo);
+        if (attempt_nothing(&t->attempt))
+            begun_cut(s, &record, NULL);
+    }
+    return st;
+}
+
+static status mem_hand_over(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo)
+{
+    CALL(store_of(c), hand_over(store_of(c), token, keys, keys_n, solo));
+}
+
+static status attempts(struct store *s, const struct ckpt_key *keys, size_t keys_n, struct ckpt_attempts *out)
+{
+    for (size_t i = 0; i < keys_n; i++) {
+        const struct begun *t = begun_get(s, &keys[i]);
+
+        out[i] = t != NULL ? t->attempt.stands : (struct ckpt_attempts){ 0, 0, 0 };
+    }
+    return ST_OK;
+}
+
+static status mem_attempts(struct ckpt *c, const struct ckpt_key *keys, size_t keys_n, struct ckpt_attempts *out)
+{
+    CALL(store_of(c), attempts(store_of(c), keys, keys_n, out));
 }
 
 static status forget(struct store *s, uint64_t token, const struct ckpt_key *keys, size_t keys_n)
 {
-    for (size_t i = 0; i < keys_n; i++)
-        if (fence_check(s, keys[i].job, keys[i].source, token) != ST_OK)
-            return ST_FENCED;
-    for (size_t i = 0; i < keys_n; i++)
+    status st = fences_check(s, keys, keys_n, token);
+
+    for (size_t i = 0; i < keys_n && st == ST_OK; i++) {
+        struct ckpt_key record = record_of(&keys[i]);
+
         sequences_cut(s, &keys[i], NULL);
-    return ST_OK;
+        begun_cut(s, &record, NULL);
+    }
+    return st;
 }
 
 static status mem_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n)
@@ -277,6 +408,7 @@ static status forget_job(struct store *s, uint64_t token, uint64_t job)
         if (f->job == job && f->token > token)
             return ST_FENCED;
     sequences_cut(s, NULL, &job);
+    begun_cut(s, NULL, &job);
     return ST_OK;
 }
 
@@ -295,7 +427,8 @@ static void mem_close(struct ckpt *c)
 
 static const struct ckpt_ops mem_ops = {
     .close = mem_close, .acquire = mem_acquire, .save = mem_save, .load = mem_load, .count = mem_count,
-    .forget = mem_forget, .forget_job = mem_forget_job,
+    .begin = mem_begin, .hand_over = mem_hand_over, .attempts = mem_attempts, .forget = mem_forget,
+    .forget_job = mem_forget_job,
 };
 
 status mem_ckpt_open(const char *at, struct ckpt **out, struct error *err)
@@ -331,6 +464,7 @@ void ckpt_mem_lose(const char *name)
     pthread_mutex_lock(&lock);
     s = store_get(name);
     sequences_cut(s, NULL, NULL);
+    begun_cut(s, NULL, NULL);
     fences_free(s);
     pthread_mutex_unlock(&lock);
 }
@@ -386,6 +520,7 @@ void ckpt_mem_drop(const char *name)
         at = &(*at)->next;
     *at = s->next;
     sequences_cut(s, NULL, NULL);
+    begun_cut(s, NULL, NULL);
     fences_free(s);
     free(s->name);
     free(s);

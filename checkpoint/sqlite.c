@@ -23,16 +23,17 @@
 #include "checkpoint/ops.h"
 
 #define APPLICATION_ID 0x4e53636b      /* "NSck" */
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define BUSY_TIMEOUT_MS 2000
 #define ASIDE_MAX 1000
 
 enum statement {
     BEGIN, COMMIT, ROLLBACK, FENCE_GET, FENCE_SET, FENCE_MAX, FRAME_BEFORE, FRAME_CUT, FRAME_ADD, FRAME_READ,
-    SEQUENCE_COUNT, JOB_CUT, STATEMENTS_N
+    ATTEMPT_SET, ATTEMPT_CUT, ATTEMPT_READ, COUNT, JOB_CUT_FRAMES, JOB_CUT_ATTEMPTS, STATEMENTS_N
 };
 
-#define KEY_IS "job = ?1 AND source = ?2 AND place = ?3 AND choice = ?4"
+#define RECORD_IS "job = ?1 AND source = ?2 AND place = ?3"
+#define KEY_IS RECORD_IS " AND choice = ?4"
 
 static const char *const statement_sql[STATEMENTS_N] = {
     [BEGIN] = "BEGIN IMMEDIATE",
@@ -44,15 +45,21 @@ static const char *const statement_sql[STATEMENTS_N] = {
     [FRAME_BEFORE] = "SELECT n1 FROM frame WHERE " KEY_IS " AND n0 < ?5 ORDER BY n0 DESC LIMIT 1",
     [FRAME_CUT] = "DELETE FROM frame WHERE " KEY_IS " AND n0 >= ?5",
     [FRAME_ADD] = "INSERT INTO frame VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-    [FRAME_READ] = "SELECT bytes FROM frame WHERE " KEY_IS " ORDER BY n0",
-    [SEQUENCE_COUNT] = "SELECT count(*) FROM frame WHERE job = ?1 AND n0 = -1",
-    [JOB_CUT] = "DELETE FROM frame WHERE job = ?1",
+    [FRAME_READ] = "SELECT bytes FROM frame WHERE " KEY_IS " AND n0 >= -1 ORDER BY n0",
+    [ATTEMPT_SET] = "INSERT OR REPLACE INTO attempt VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [ATTEMPT_CUT] = "DELETE FROM attempt WHERE " RECORD_IS,
+    [ATTEMPT_READ] = "SELECT starts, solo, run, run_solo FROM attempt WHERE " RECORD_IS,
+    [COUNT] = "SELECT (SELECT count(*) FROM frame WHERE job = ?1 AND n0 = -1) + (SELECT count(*) FROM attempt WHERE job = ?1)",
+    [JOB_CUT_FRAMES] = "DELETE FROM frame WHERE job = ?1",
+    [JOB_CUT_ATTEMPTS] = "DELETE FROM attempt WHERE job = ?1",
 };
 
 static const char schema_sql[] =
     "CREATE TABLE fence(job INTEGER, source INTEGER, token INTEGER, PRIMARY KEY (job, source)) WITHOUT ROWID;"
     "CREATE TABLE frame(job INTEGER, source INTEGER, place INTEGER, choice INTEGER, n0 INTEGER, n1 INTEGER, bytes BLOB,"
-    " PRIMARY KEY (job, source, place, choice, n0)) WITHOUT ROWID;";
+    " PRIMARY KEY (job, source, place, choice, n0)) WITHOUT ROWID;"
+    "CREATE TABLE attempt(job INTEGER, source INTEGER, place INTEGER, starts INTEGER, solo INTEGER, run INTEGER,"
+    " run_solo INTEGER, PRIMARY KEY (job, source, place)) WITHOUT ROWID;";
 
 struct sqlite_ckpt {
     struct ckpt ckpt;
@@ -68,6 +75,8 @@ struct sqlite_ckpt {
 /* The one place where SQLite's answers become ours; logs the first failure of a row of them. */
 static status st_sqlite(struct sqlite_ckpt *c, int rc, const char *doing)
 {
+    enum ckpt_error e = CKPT_ERROR_OTHER;
+
     switch (rc & 0xff) {
     case SQLITE_OK:
     case SQLITE_ROW:
@@ -80,11 +89,27 @@ static status st_sqlite(struct sqlite_ckpt *c, int rc, const char *doing)
     case SQLITE_CONSTRAINT:
     case SQLITE_MISMATCH:
         c->unusable = true;
+        e = CKPT_ERROR_DAMAGED;
         break;
     case SQLITE_NOMEM:
         log_error("checkpoint.sqlite", "file=%s doing=%s error=\"out of memory\"", c->path, doing);
         return ST_FATAL;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        e = CKPT_ERROR_BUSY;
+        break;
+    case SQLITE_FULL:
+        e = CKPT_ERROR_FULL;
+        break;
+    case SQLITE_READONLY:
+        e = CKPT_ERROR_READONLY;
+        break;
+    case SQLITE_PERM:
+    case SQLITE_CANTOPEN:
+        e = CKPT_ERROR_DENIED;
+        break;
     }
+    ckpt_error_count(&c->ckpt, e);
     if (!c->failing)
         log_warn("checkpoint.sqlite", "file=%s doing=%s code=%d error=\"%s\"", c->path, doing, rc,
                  c->db != NULL ? sqlite3_errmsg(c->db) : sqlite3_errstr(rc));
@@ -129,13 +154,20 @@ static status step_number(struct sqlite_ckpt *c, enum statement i, const char *d
     return st_sqlite(c, rc, doing);
 }
 
-static sqlite3_stmt *bind_key(struct sqlite_ckpt *c, enum statement i, const struct ckpt_key *key)
+static sqlite3_stmt *bind_record(struct sqlite_ckpt *c, enum statement i, const struct ckpt_key *key)
 {
     sqlite3_stmt *s = c->statement[i];
 
     sqlite3_bind_int64(s, 1, (int64_t)key->job);
     sqlite3_bind_int(s, 2, key->source);
     sqlite3_bind_int64(s, 3, key->offset);
+    return s;
+}
+
+static sqlite3_stmt *bind_key(struct sqlite_ckpt *c, enum statement i, const struct ckpt_key *key)
+{
+    sqlite3_stmt *s = bind_record(c, i, key);
+
     sqlite3_bind_int(s, 4, key->choice);
     return s;
 }
@@ -379,38 +411,155 @@ out:
     return st;
 }
 
-static status sqlite_load(struct ckpt *ckpt, const struct ckpt_key *key, const struct ckpt_identity *identity,
-                          struct arena *a, struct ckpt_progress *out)
+static status item_load(struct sqlite_ckpt *c, struct ckpt_load_item *item)
 {
-    struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
     struct buf bytes = BUF_EMPTY;
-    status st = db_ready(c);
-    sqlite3_stmt *s;
+    sqlite3_stmt *s = bind_key(c, FRAME_READ, &item->key);
+    status st = ST_OK;
     int rc;
 
-    if (st != ST_OK)
-        return st;
-    s = bind_key(c, FRAME_READ, key);
     while ((rc = sqlite3_step(s)) == SQLITE_ROW)
         buf_add(&bytes, sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0));
     sqlite3_reset(s);
     TRY(st_sqlite(c, rc, "load"));
-    TRY(frames_read(bytes.data, bytes.n, identity, a, out));
+    TRY(frames_read(bytes.data, bytes.n, &item->identity, item->arena, &item->progress));
 out:
     buf_fini(&bytes);
-    return st == ST_RETRY && c->unusable ? ST_AGAIN : st;
+    return st == ST_AGAIN ? ST_OK : st;
 }
 
-static int64_t sqlite_count(struct ckpt *ckpt, uint64_t job)
+/* A file that turns out damaged holds nothing: the next call moves it aside. */
+static status read_end(const struct sqlite_ckpt *c, status st)
+{
+    return st == ST_RETRY && c->unusable ? ST_OK : st;
+}
+
+static status sqlite_load(struct ckpt *ckpt, struct ckpt_load_item *items, size_t items_n)
 {
     struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
-    int64_t n;
+    status st = db_ready(c);
+
+    if (st != ST_OK)
+        return st;
+    for (size_t i = 0; i < items_n; i++)
+        TRY(item_load(c, &items[i]));
+out:
+    return read_end(c, st);
+}
+
+static status sqlite_count(struct ckpt *ckpt, uint64_t job, int64_t *out)
+{
+    struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
+    status st = db_ready(c);
     bool found;
 
-    if (db_ready(c) != ST_OK)
-        return -1;
-    sqlite3_bind_int64(c->statement[SEQUENCE_COUNT], 1, (int64_t)job);
-    return step_number(c, SEQUENCE_COUNT, "count", &n, &found) == ST_OK ? n : -1;
+    if (st != ST_OK)
+        return st;
+    sqlite3_bind_int64(c->statement[COUNT], 1, (int64_t)job);
+    return step_number(c, COUNT, "count", out, &found);
+}
+
+static status fences_check(struct sqlite_ckpt *c, const struct ckpt_key *keys, size_t keys_n, uint64_t token)
+{
+    status st = ST_OK;
+
+    for (size_t i = 0; i < keys_n && st == ST_OK; i++)
+        if (i == 0 || keys[i].job != keys[i - 1].job || keys[i].source != keys[i - 1].source)
+            st = fence_check(c, keys[i].job, keys[i].source, token);
+    return st;
+}
+
+static status attempt_get(struct sqlite_ckpt *c, const struct ckpt_key *key, struct attempt *out)
+{
+    sqlite3_stmt *s = bind_record(c, ATTEMPT_READ, key);
+    int rc = sqlite3_step(s);
+
+    *out = (struct attempt){ 0 };
+    if (rc == SQLITE_ROW) {
+        out->stands.starts = sqlite3_column_int(s, 0);
+        out->stands.solo = sqlite3_column_int(s, 1);
+        out->stands.last_run = (uint64_t)sqlite3_column_int64(s, 2);
+        out->last_solo = sqlite3_column_int(s, 3) != 0;
+    }
+    sqlite3_reset(s);
+    return st_sqlite(c, rc, "attempts");
+}
+
+static status attempt_set(struct sqlite_ckpt *c, const struct ckpt_key *key, const struct attempt *t)
+{
+    sqlite3_stmt *s;
+
+    if (attempt_nothing(t)) {
+        bind_record(c, ATTEMPT_CUT, key);
+        return step_done(c, ATTEMPT_CUT, "attempts");
+    }
+    s = bind_record(c, ATTEMPT_SET, key);
+    sqlite3_bind_int(s, 4, t->stands.starts);
+    sqlite3_bind_int(s, 5, t->stands.solo);
+    sqlite3_bind_int64(s, 6, (int64_t)t->stands.last_run);
+    sqlite3_bind_int(s, 7, t->last_solo);
+    return step_done(c, ATTEMPT_SET, "attempts");
+}
+
+static status sqlite_begin(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo,
+                           uint64_t run, struct ckpt_attempts *out)
+{
+    struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
+    status st = db_ready(c);
+
+    if (st != ST_OK)
+        return st;
+    c->over = false;
+    TRY(step_done(c, BEGIN, "begin"));
+    TRY(fences_check(c, keys, keys_n, token));
+    for (size_t i = 0; i < keys_n; i++) {
+        struct attempt t;
+
+        TRY(attempt_get(c, &keys[i], &t));
+        attempt_begin(&t, solo, run);
+        TRY(attempt_set(c, &keys[i], &t));
+        out[i] = t.stands;
+    }
+out:
+    return transaction_end(c, st);
+}
+
+static status sqlite_hand_over(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo)
+{
+    struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
+    status st = db_ready(c);
+
+    if (st != ST_OK)
+        return st;
+    TRY(step_done(c, BEGIN, "begin"));
+    TRY(fences_check(c, keys, keys_n, token));
+    for (size_t i = 0; i < keys_n; i++) {
+        struct attempt t;
+
+        TRY(attempt_get(c, &keys[i], &t));
+        attempt_hand_over(&t, solo);
+        TRY(attempt_set(c, &keys[i], &t));
+    }
+out:
+    return transaction_end(c, st);
+}
+
+static status sqlite_attempts(struct ckpt *ckpt, const struct ckpt_key *keys, size_t keys_n, struct ckpt_attempts *out)
+{
+    struct sqlite_ckpt *c = (struct sqlite_ckpt *)ckpt;
+    status st = db_ready(c);
+
+    memset(out, 0, keys_n * sizeof *out);
+    if (st != ST_OK)
+        return st;
+    for (size_t i = 0; i < keys_n; i++) {
+        struct attempt t;
+
+        TRY(attempt_get(c, &keys[i], &t));
+        out[i] = t.stands;
+    }
+out:
+    return read_end(c, st);
 }
 
 static status sqlite_forget(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n)
@@ -421,11 +570,12 @@ static status sqlite_forget(struct ckpt *ckpt, uint64_t token, const struct ckpt
     if (st != ST_OK)
         return st;
     TRY(step_done(c, BEGIN, "begin"));
+    TRY(fences_check(c, keys, keys_n, token));
     for (size_t i = 0; i < keys_n; i++) {
-        if (i == 0 || keys[i].job != keys[i - 1].job || keys[i].source != keys[i - 1].source)
-            TRY(fence_check(c, keys[i].job, keys[i].source, token));
         sqlite3_bind_int(bind_key(c, FRAME_CUT, &keys[i]), 5, -1);
         TRY(step_done(c, FRAME_CUT, "forget"));
+        bind_record(c, ATTEMPT_CUT, &keys[i]);
+        TRY(step_done(c, ATTEMPT_CUT, "forget"));
     }
 out:
     return transaction_end(c, st);
@@ -444,9 +594,11 @@ static status sqlite_forget_job(struct ckpt *ckpt, uint64_t token, uint64_t job)
     sqlite3_bind_int64(c->statement[FENCE_MAX], 1, (int64_t)job);
     TRY(step_number(c, FENCE_MAX, "forget", &newest, &found));
     TRY(found && newest > (int64_t)token ? ST_FENCED : ST_OK);
-    sqlite3_bind_int64(c->statement[JOB_CUT], 1, (int64_t)job);
-    TRY(step_done(c, JOB_CUT, "forget"));
-    TRY(number_get(c, "SELECT EXISTS (SELECT 1 FROM frame)", &left));
+    sqlite3_bind_int64(c->statement[JOB_CUT_FRAMES], 1, (int64_t)job);
+    TRY(step_done(c, JOB_CUT_FRAMES, "forget"));
+    sqlite3_bind_int64(c->statement[JOB_CUT_ATTEMPTS], 1, (int64_t)job);
+    TRY(step_done(c, JOB_CUT_ATTEMPTS, "forget"));
+    TRY(number_get(c, "SELECT EXISTS (SELECT 1 FROM frame) OR EXISTS (SELECT 1 FROM attempt)", &left));
 out:
     st = transaction_end(c, st);
     c->over = st == ST_OK && left == 0;
@@ -481,7 +633,8 @@ static void sqlite_close(struct ckpt *ckpt)
 
 static const struct ckpt_ops sqlite_ops = {
     .close = sqlite_close, .acquire = sqlite_acquire, .save = sqlite_save, .load = sqlite_load,
-    .count = sqlite_count, .forget = sqlite_forget, .forget_job = sqlite_forget_job,
+    .count = sqlite_count, .begin = sqlite_begin, .hand_over = sqlite_hand_over, .attempts = sqlite_attempts,
+    .forget = sqlite_forget, .forget_job = sqlite_forget_job,
 };
 
 status sqlite_ckpt_open(const char *at, struct ckpt **out, struct error *err)

@@ -69,7 +69,7 @@ static struct ckpt *store_open(void)
     struct ckpt *c;
     struct error err;
 
-    if (ckpt_open(url, &c, &err) != ST_OK)
+    if (ckpt_open(url, NULL, &c, &err) != ST_OK)
         fail_msg("%s", err.text);
     return c;
 }
@@ -195,7 +195,7 @@ static void places_that_hold_no_file(void **state)
         struct ckpt *c = (struct ckpt *)&url;
         struct error err = { "" };
 
-        assert_int_equal(ckpt_open(places[i].url, &c, &err), places[i].st);
+        assert_int_equal(ckpt_open(places[i].url, NULL, &c, &err), places[i].st);
         assert_null(c);
         assert_true(err.text[0] != '\0');
     }
@@ -206,12 +206,15 @@ static void flipped_bytes(void **state)
 {
     struct buf whole = BUF_EMPTY, bad = BUF_EMPTY;
     struct ckpt *c = store_open();
+    struct ckpt_key first = key_of(0);
+    struct ckpt_attempts stands;
     uint64_t token;
     int lost = 0, kept = 0;
 
     (void)state;
     assert_int_equal(ckpt_acquire(c, 9, 0, &token), ST_OK);
     fill(c, token);
+    assert_int_equal(ckpt_begin(c, token, &first, 1, true, 5, &stands), ST_OK);
     ckpt_close(c);
     bytes_read(path, &whole);
     assert_true(whole.n > 50000);
@@ -236,11 +239,16 @@ static void flipped_bytes(void **state)
             kept += n == TOKENS_MAX;
         }
         assert_true(ckpt_count(c, 9) >= -1);
+        for (int i = 0; i < 4 && ckpt_attempts(c, &first, 1, &stands) != ST_OK; i++)
+            ;
         for (int i = 0; i < 4 && ckpt_acquire(c, 9, 0, &token) != ST_OK; i++)
             ;
         for (int i = 0; i < 4 && save(c, token, 3, 0, 80) != ST_OK; i++)
             ;
         assert_int_equal(load(c, 3), 80);
+        for (int i = 0; i < 4 && ckpt_begin(c, token, &first, 1, true, 6, &stands) != ST_OK; i++)
+            ;
+        assert_true(stands.starts >= 1);
         ckpt_close(c);
     }
     assert_true(lost > 100 && kept > 100);
@@ -408,18 +416,96 @@ static void killed_writer_loses_nothing(void **state)
     munmap(told, 4096);
 }
 
+/* Begins and forgets; told[i] is the starts that it was told of, trying[i] a call whose answer is not there yet. */
+_Noreturn static void beginner(int round, const char *spec, volatile int32_t *told, volatile int32_t *trying)
+{
+    struct ckpt *c = store_open();
+    uint64_t token;
+
+    if (failpoint_arm(spec) != ST_OK || ckpt_acquire(c, 9, 0, &token) != ST_OK)
+        _exit(1);
+    for (int step = 0; step < 40; step++) {
+        int i = (round + step) % SEQUENCES;
+        struct ckpt_key key = key_of(i);
+        struct ckpt_attempts a;
+
+        trying[i] = 1;
+        if (step % 8 == 7) {
+            if (ckpt_forget(c, token, &key, 1) != ST_OK)
+                _exit(1);
+            told[i] = 0;
+        } else {
+            if (ckpt_begin(c, token, &key, 1, step % 3 == 0, (uint64_t)round + 1, &a) != ST_OK)
+                _exit(1);
+            told[i] = a.starts;
+        }
+        trying[i] = 0;
+    }
+    _exit(0);
+}
+
+/* Attempts are what is known after a death: each start that was answered is counted, once. */
+static void killed_beginner_is_counted(void **state)
+{
+    static const char *const points[] = { "checkpoint.begin.before", "checkpoint.begin.after", "checkpoint.forget.before",
+                                          "checkpoint.forget.after" };
+    volatile int32_t *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int32_t *trying = told + SEQUENCES;
+    int deaths = 0, counted = 0;
+
+    (void)state;
+    assert_true(told != MAP_FAILED);
+    for (int round = 0; round < 60; round++) {
+        char spec[64];
+        struct ckpt *c;
+        pid_t child;
+        int how;
+
+        snprintf(spec, sizeof spec, "%s:%d", points[round % 4], 1 + round / 4 % 5);
+        child = fork();
+        if (child == 0)
+            beginner(round, round < 40 ? spec : NULL, told, trying);
+        if (round >= 40) {
+            const struct timespec pause_for = { 0, (long)(random_next() % 4000000) };
+
+            nanosleep(&pause_for, NULL);
+            kill(child, SIGKILL);
+        }
+        waitpid(child, &how, 0);
+        assert_true(WIFSIGNALED(how) ? WTERMSIG(how) == SIGKILL : WEXITSTATUS(how) == 0);
+        deaths += WIFSIGNALED(how);
+        c = store_open();
+        for (int i = 0; i < SEQUENCES; i++) {
+            struct ckpt_key key = key_of(i);
+            struct ckpt_attempts a;
+
+            assert_int_equal(ckpt_attempts(c, &key, 1, &a), ST_OK);
+            assert_true(a.solo <= a.starts);
+            if (trying[i] ? a.starts != 0 && a.starts != told[i] && a.starts != told[i] + 1 : a.starts != told[i])
+                fail_msg("round %d: of record %d %d starts were told, %d stand there", round, i, told[i], a.starts);
+            counted += a.starts;
+            told[i] = a.starts;
+            trying[i] = 0;
+        }
+        ckpt_close(c);
+    }
+    assert_true(deaths > 30 && counted > 100);
+    munmap((void *)(uintptr_t)told, 4096);
+}
+
 /* ---- the store for tests can fail ---- */
 
 static void mem_store_fails_on_cue(void **state)
 {
     struct ckpt_key key = key_of(2);
+    struct ckpt_attempts stands;
     struct ckpt *c;
     struct error err;
     uint64_t token;
     int64_t calls;
 
     (void)state;
-    assert_int_equal(ckpt_open("mem:faulty", &c, &err), ST_OK);
+    assert_int_equal(ckpt_open("mem:faulty", NULL, &c, &err), ST_OK);
     assert_int_equal(ckpt_acquire(c, 9, 0, &token), ST_OK);
     ckpt_mem_fail("faulty", CKPT_MEM_REFUSE, 1, 2);
     calls = ckpt_mem_calls("faulty");
@@ -438,7 +524,16 @@ static void mem_store_fails_on_cue(void **state)
     assert_true(ckpt_mem_cut("faulty", &key, 150));
     assert_int_equal(load(c, 2), 0);
     assert_int_equal(save(c, token, 2, 30, 40), ST_AGAIN);
+    ckpt_mem_fail("faulty", CKPT_MEM_REFUSE, 0, 1);
+    assert_int_equal(ckpt_begin(c, token, &key, 1, false, 3, &stands), ST_RETRY);
+    assert_int_equal(stands.starts, 0);
+    ckpt_mem_fail("faulty", CKPT_MEM_ANSWER_LOST, 0, 1);
+    assert_int_equal(ckpt_begin(c, token, &key, 1, false, 3, &stands), ST_RETRY);
+    assert_int_equal(ckpt_begin(c, token, &key, 1, false, 3, &stands), ST_OK);
+    assert_int_equal(stands.starts, 1);
     ckpt_mem_lose("faulty");
+    assert_int_equal(ckpt_attempts(c, &key, 1, &stands), ST_OK);
+    assert_int_equal(stands.starts, 0);
     assert_int_equal(load(c, 2), 0);
     assert_int_equal(save(c, token, 2, 0, 40), ST_OK);
     ckpt_close(c);
@@ -455,6 +550,7 @@ int main(void)
         TEST(file_lost_while_open),
         TEST(locked_store_is_away),
         TEST(killed_writer_loses_nothing),
+        TEST(killed_beginner_is_counted),
         TEST(mem_store_fails_on_cue),
     };
 

@@ -152,7 +152,7 @@ static void full_store(void **state)
     if (skipped())
         return;
     snprintf(url, sizeof url, "sqlite:%s/progress", dir.path);
-    assert_int_equal(ckpt_open(url, &c, &err), ST_OK);
+    assert_int_equal(ckpt_open(url, NULL, &c, &err), ST_OK);
     assert_int_equal(ckpt_acquire(c, 1, 0, &token), ST_OK);
     for (int i = 0; i < 100 && st == ST_OK; i++) {
         struct ckpt_save_item item = { { 1, 0, i, 0 }, who, tokens, 5000, 0 };

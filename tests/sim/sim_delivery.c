@@ -223,7 +223,7 @@ static bool worker_start(struct sim *s)
     cfg.plan_window_max = s->window;
     w->born = ++s->starts_n;
     tell(s, "start %" PRId64 " window %" PRId64, w->born, s->window);
-    if (queue_open(&cfg, &job, &w->q, &err) != ST_OK || ckpt_open("mem:" NAME, &w->c, &err) != ST_OK)
+    if (queue_open(&cfg, &job, &w->q, &err) != ST_OK || ckpt_open("mem:" NAME, NULL, &w->c, &err) != ST_OK)
         return wrong(s, "a worker cannot start: %s", err.text);
     for (int32_t source = 0; source < s->sources_n; source++)
         while (ckpt_acquire(w->c, 42, source, &w->token[source]) != ST_OK)

@@ -63,7 +63,7 @@ static struct ckpt *store_open(void)
     struct ckpt *c;
     struct error err;
 
-    if (ckpt_open(url, &c, &err) != ST_OK)
+    if (ckpt_open(url, NULL, &c, &err) != ST_OK)
         fail_msg("%s", err.text);
     return c;
 }
@@ -328,6 +328,189 @@ static void ended_job_leaves_no_file(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* ---- attempts, in every store ---- */
+
+static void attempts_are(struct ckpt *c, int64_t offset, int32_t starts, int32_t solo, uint64_t last_run)
+{
+    struct ckpt_key key = key_of(offset);
+    struct ckpt_attempts a = { 9, 9, 9 };
+
+    key.choice = 3;                                                      /* it is the record that counts */
+    assert_int_equal(ckpt_attempts(c, &key, 1, &a), ST_OK);
+    assert_int_equal(a.starts, starts);
+    assert_int_equal(a.solo, solo);
+    assert_int_equal(a.last_run, last_run);
+}
+
+static struct ckpt_attempts begin_one(struct ckpt *c, uint64_t token, int64_t offset, bool solo, uint64_t run)
+{
+    struct ckpt_key key = key_of(offset);
+    struct ckpt_attempts a;
+
+    assert_int_equal(ckpt_begin(c, token, &key, 1, solo, run, &a), ST_OK);
+    attempts_are(c, offset, a.starts, a.solo, a.last_run);
+    return a;
+}
+
+static void hand_over(struct ckpt *c, uint64_t token, int64_t offset, bool solo)
+{
+    struct ckpt_key key = key_of(offset);
+
+    assert_int_equal(ckpt_hand_over(c, token, &key, 1, solo), ST_OK);
+}
+
+/* A run that dies leaves its start standing, one that hands over does not, and a run counts once. */
+static void starts_count_runs_that_died(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c), run = UINT64_C(0xf000000000000001);
+    struct ckpt_attempts a;
+
+    (void)state;
+    attempts_are(c, 7, 0, 0, 0);
+    a = begin_one(c, token, 7, false, run);
+    assert_int_equal(a.starts, 1);
+    assert_int_equal(a.last_run, run);
+    a = begin_one(c, token, 7, false, run);                              /* the answer got lost, or the record came back */
+    assert_int_equal(a.starts, 1);
+    a = begin_one(c, token, 7, false, run + 1);                          /* died */
+    assert_int_equal(a.starts, 2);
+    a = begin_one(c, token, 7, true, run + 1);                           /* begun among others, then alone: the same run */
+    assert_int_equal(a.starts, 2);
+    assert_int_equal(a.solo, 1);
+    a = begin_one(c, token, 7, true, run + 1);
+    assert_int_equal(a.solo, 1);
+    a = begin_one(c, token, 7, true, run + 2);                           /* died alone */
+    assert_int_equal(a.starts, 3);
+    assert_int_equal(a.solo, 2);
+    hand_over(c, token, 7, true);
+    attempts_are(c, 7, 2, 1, 0);
+    hand_over(c, token, 7, true);                                        /* again is safe */
+    attempts_are(c, 7, 2, 1, 0);
+    a = begin_one(c, token, 7, false, run + 2);                          /* handed over and taken up again by the same run */
+    assert_int_equal(a.starts, 3);
+    assert_int_equal(a.solo, 1);
+    hand_over(c, token, 7, true);                                        /* it was not begun alone */
+    attempts_are(c, 7, 2, 1, 0);
+    attempts_are(c, 8, 0, 0, 0);
+    ckpt_close(c);
+    c = store_open();
+    attempts_are(c, 7, 2, 1, 0);
+    ckpt_close(c);
+}
+
+static void hand_over_of_all_leaves_nothing(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+
+    (void)state;
+    hand_over(c, token, 1, false);                                       /* nobody has begun it */
+    attempts_are(c, 1, 0, 0, 0);
+    begin_one(c, token, 1, true, 5);
+    assert_int_equal(ckpt_count(c, key_of(1).job), 1);
+    hand_over(c, token, 1, true);
+    attempts_are(c, 1, 0, 0, 0);
+    assert_int_equal(ckpt_count(c, key_of(1).job), 0);
+    ckpt_close(c);
+}
+
+static void attempts_go_with_their_record(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    struct ckpt_key keys[64];
+    struct ckpt_attempts a[64];
+
+    (void)state;
+    for (int i = 0; i < 64; i++)
+        keys[i] = key_of(100 + i);
+    keys[62].job++;
+    keys[63].source = 4;
+    assert_int_equal(ckpt_begin(c, token, keys, 64, false, 5, a), ST_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(a[i].starts, 1);
+    assert_int_equal(ckpt_count(c, keys[0].job), 63);
+    assert_int_equal(save(c, token, 100, 0, 40), ST_OK);
+    assert_int_equal(ckpt_count(c, keys[0].job), 64);
+    assert_int_equal(ckpt_forget(c, token, keys, 10), ST_OK);
+    assert_int_equal(ckpt_attempts(c, keys, 64, a), ST_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(a[i].starts, i >= 10);
+    assert_int_equal(ckpt_forget_job(c, token, keys[0].job), ST_OK);
+    assert_int_equal(ckpt_count(c, keys[0].job), 0);
+    assert_int_equal(ckpt_attempts(c, keys, 64, a), ST_OK);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(a[i].starts, i == 62);
+    assert_int_equal(ckpt_begin(c, token, keys, 0, false, 5, NULL), ST_OK);
+    ckpt_close(c);
+}
+
+static void older_token_begins_nothing(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t old = acquire(c), new;
+    struct ckpt_key keys[2] = { key_of(1), key_of(2) };
+    struct ckpt_attempts a[2] = { { 9, 9, 9 }, { 9, 9, 9 } };
+    struct ckpt_counts counts;
+
+    (void)state;
+    keys[1].source = 6;
+    assert_int_equal(ckpt_acquire(c, keys[1].job, 6, &new), ST_OK);
+    assert_int_equal(ckpt_acquire(c, keys[1].job, 6, &new), ST_OK);
+    assert_true(new > old);
+    assert_int_equal(ckpt_begin(c, old, keys, 2, true, 5, a), ST_FENCED);
+    assert_int_equal(a[0].starts + a[1].starts + a[1].solo, 0);
+    assert_int_equal(ckpt_attempts(c, keys, 2, a), ST_OK);
+    assert_int_equal(a[0].starts + a[1].starts, 0);                      /* refused whole */
+    assert_int_equal(ckpt_begin(c, new, keys, 2, true, 5, a), ST_OK);
+    assert_int_equal(ckpt_hand_over(c, old, keys, 2, true), ST_FENCED);
+    assert_int_equal(ckpt_attempts(c, keys, 2, a), ST_OK);
+    assert_int_equal(a[0].starts + a[1].starts, 2);
+    assert_int_equal(a[0].solo + a[1].solo, 2);
+    ckpt_read_counts(c, &counts);
+    assert_int_equal(counts.fenced_n, 2);
+    assert_int_equal(counts.calls_n, 8);
+    assert_true(counts.up && counts.rtt_us_max >= counts.rtt_us_last);
+    ckpt_close(c);
+}
+
+static void many_are_loaded_in_one_call(void **state)
+{
+    struct ckpt *c = store_open();
+    uint64_t token = acquire(c);
+    struct ckpt_load_item items[40];
+    struct arena a;
+
+    (void)state;
+    arena_init(&a, 4096);
+    for (int i = 0; i < 40; i++) {
+        if (i % 3 > 0)
+            assert_int_equal(save(c, token, i, 0, 10 + i), ST_OK);
+        items[i] = (struct ckpt_load_item){ key_of(i), who, &a, { tokens, 7 } };
+        items[i].identity.seed += i % 3 == 2;
+    }
+    assert_int_equal(ckpt_load_all(c, items, 40), ST_OK);
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(items[i].progress.tokens_n, i % 3 == 1 ? 10 + i : 0);
+        if (i % 3 == 1)
+            assert_memory_equal(items[i].progress.tokens, tokens, (size_t)(10 + i) * sizeof tokens[0]);
+    }
+    assert_int_equal(ckpt_load_all(c, items, 0), ST_OK);
+    arena_fini(&a);
+    ckpt_close(c);
+}
+
+static void errors_have_names(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CKPT_ERRORS_N; i++) {
+        assert_non_null(ckpt_error_name((enum ckpt_error)i));
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(ckpt_error_name((enum ckpt_error)i), ckpt_error_name((enum ckpt_error)k));
+    }
+}
+
 /* ---- frames ---- */
 
 static void frames_survive_any_cut_and_flip(void **state)
@@ -423,6 +606,12 @@ int main(void)
         BOTH(older_token_is_fenced),
         BOTH(fence_refuses_the_whole_batch),
         BOTH(tokens_go_up_whatever_the_clock),
+        BOTH(starts_count_runs_that_died),
+        BOTH(hand_over_of_all_leaves_nothing),
+        BOTH(attempts_go_with_their_record),
+        BOTH(older_token_begins_nothing),
+        BOTH(many_are_loaded_in_one_call),
+        cmocka_unit_test(errors_have_names),
         cmocka_unit_test_setup_teardown(ended_job_leaves_no_file, begin_sqlite, end),
         cmocka_unit_test(frames_survive_any_cut_and_flip),
         cmocka_unit_test(frames_of_two_writers_are_cut),

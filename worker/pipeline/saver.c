@@ -386,7 +386,7 @@ status saver_open(struct pipeline *p, const char *url, struct saver **out, struc
     s->p = p;
     pthread_mutex_init(&s->lock, NULL);
     s->loads = bqueue_open(REQUESTS_MAX);
-    st = ckpt_open(url, &s->store, err);
+    st = ckpt_open(url, p->cfg, &s->store, err);
     if (st == ST_OK)
         st = ckpt_acquire(s->store, p->job_hash, 0, &s->token);
     if (st == ST_REJECT) {
