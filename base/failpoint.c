@@ -1,14 +1,48 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/failpoint.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLEEP_MS 3600000L          /* a hang: longer than any watchdog waits */
+
+enum action { ACTION_KILL, ACTION_STOP, ACTION_SLEEP };
 
 bool failpoint_armed;
 static char armed_name[64];
+static enum action armed_action;
+static long armed_sleep_ms;
 static atomic_long armed_left;
+
+/* What stands behind "name:n": nothing, or ":action". */
+static bool action_parse(const char *text)
+{
+    char *end;
+
+    armed_action = ACTION_KILL;
+    armed_sleep_ms = SLEEP_MS;
+    if (*text == '\0' || strcmp(text, ":kill") == 0)
+        return true;
+    if (strcmp(text, ":stop") == 0) {
+        armed_action = ACTION_STOP;
+        return true;
+    }
+    if (strncmp(text, ":sleep", 6) != 0)
+        return false;
+    armed_action = ACTION_SLEEP;
+    if (text[6] == '\0')
+        return true;
+    if (text[6] != '=')
+        return false;
+    errno = 0;
+    armed_sleep_ms = strtol(text + 7, &end, 10);
+    return end != text + 7 && *end == '\0' && errno == 0 && armed_sleep_ms > 0;
+}
 
 status failpoint_arm(const char *spec)
 {
@@ -22,7 +56,7 @@ status failpoint_arm(const char *spec)
     if (colon == NULL || colon == spec || (size_t)(colon - spec) >= sizeof armed_name)
         return ST_REJECT;
     n = strtol(colon + 1, &end, 10);
-    if (n < 1 || *end != '\0')
+    if (n < 1 || end == colon + 1 || !action_parse(end))
         return ST_REJECT;
     memcpy(armed_name, spec, (size_t)(colon - spec));
     armed_name[colon - spec] = '\0';
@@ -31,8 +65,26 @@ status failpoint_arm(const char *spec)
     return ST_OK;
 }
 
+static void act(void)
+{
+    struct timespec left = { armed_sleep_ms / 1000, armed_sleep_ms % 1000 * 1000000 };
+
+    switch (armed_action) {
+    case ACTION_KILL:
+        raise(SIGKILL);
+        break;
+    case ACTION_STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case ACTION_SLEEP:
+        while (nanosleep(&left, &left) != 0 && errno == EINTR)
+            continue;
+        break;
+    }
+}
+
 void failpoint_reached(const char *name)
 {
     if (strcmp(name, armed_name) == 0 && atomic_fetch_sub(&armed_left, 1) == 1)
-        raise(SIGKILL);
+        act();
 }

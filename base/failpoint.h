@@ -1,6 +1,7 @@
-/* base/failpoint.h - death on cue. NIGHTSHIFT_FAILPOINT=name:n kills the process (SIGKILL, nothing is cleaned up)
- * when failpoint("name") is reached for the n-th time. Every durable step has one; without the variable it costs one
- * compare. Threads: any. */
+/* base/failpoint.h - death, or a hang, on cue. NIGHTSHIFT_FAILPOINT=name:n[:action] acts when failpoint("name") is reached
+ * for the n-th time. Actions: kill (the default: SIGKILL, nothing is cleaned up), stop (SIGSTOP: the process freezes until
+ * SIGCONT), sleep (this thread hangs for an hour) or sleep=MS. Every durable step and every loop with a watchdog has one;
+ * without the variable it costs one compare. Threads: any. */
 #ifndef BASE_FAILPOINT_H
 #define BASE_FAILPOINT_H
 
@@ -10,7 +11,7 @@
 
 extern bool failpoint_armed;
 
-/* spec is "name:n", or NULL for none. ST_REJECT: it is malformed. At start only. */
+/* spec as above, or NULL for none. ST_REJECT: it is malformed. At start only. */
 MUST_USE status failpoint_arm(const char *spec);
 void failpoint_reached(const char *name);
 

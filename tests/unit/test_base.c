@@ -17,6 +17,7 @@
 #include "base/arena.h"
 #include "base/bqueue.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
@@ -268,6 +269,37 @@ static void failpoint_kills_at_the_nth_time(void **state)
     failpoint("here");
 }
 
+static void failpoint_stops_and_sleeps(void **state)
+{
+    int64_t begun_ns = clock_mono_ns();
+    int how;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(failpoint_arm("x:1:"), ST_REJECT);
+    assert_int_equal(failpoint_arm("x:1:dance"), ST_REJECT);
+    assert_int_equal(failpoint_arm("x:1:sleep="), ST_REJECT);
+    assert_int_equal(failpoint_arm("x:1:sleep=0"), ST_REJECT);
+    assert_int_equal(failpoint_arm("x:1:sleep=5s"), ST_REJECT);
+    assert_int_equal(failpoint_arm("x:1:sleep=60"), ST_OK);
+    failpoint("x");
+    assert_true(clock_mono_ns() - begun_ns >= 60 * NS_PER_MS);
+    assert_int_equal(failpoint_arm(NULL), ST_OK);
+    pid = fork();
+    if (pid == 0) {
+        if (failpoint_arm("x:2:stop") != ST_OK)
+            _exit(9);
+        failpoint("x");
+        failpoint("x");
+        _exit(8);
+    }
+    assert_int_equal(waitpid(pid, &how, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(how) && WSTOPSIG(how) == SIGSTOP);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 8);  /* it goes on where it stood */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +312,7 @@ int main(void)
         cmocka_unit_test(checksums_match_published_values),
         cmocka_unit_test(utf8_agrees_with_the_rfc_table),
         cmocka_unit_test(failpoint_kills_at_the_nth_time),
+        cmocka_unit_test(failpoint_stops_and_sleeps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

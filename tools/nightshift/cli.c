@@ -81,5 +81,5 @@ void cli_start(struct cli *cli)
     else
         log_level_set(level);
     if (failpoint_arm(failpoint_spec) != ST_OK)
-        finish(cli, cli_fail(cli, EXIT_CODE_USAGE, "NIGHTSHIFT_FAILPOINT=%s: name:n is needed, n from 1", failpoint_spec));
+        finish(cli, cli_fail(cli, EXIT_CODE_USAGE, "NIGHTSHIFT_FAILPOINT=%s: name:n[:action] is needed, n from 1", failpoint_spec));
 }
