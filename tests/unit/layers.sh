@@ -16,13 +16,13 @@ BEGIN {
     level["worker"] = 2; level["tools"] = level["tests"] = 3
     # a folder of worker may include itself and the folders named here
     n = split("text: | lines: text | model: text | cache: | plan: lines text | engine: cache plan lines model text | " \
-              "observe: pipeline engine cache | pipeline: engine lines model text cache plan | preempt: observe", rows, "|")
+              "observe: pipeline engine cache | pipeline: engine lines model text cache plan | preempt: pipeline", rows, "|")
     for (i = 1; i <= n; i++) {
         gsub(/^ +| +$/, "", rows[i]); split(rows[i], row, ":"); m = split(row[2], names, " ")
         known[row[1]] = 1
         for (j = 1; j <= m; j++) below[row[1], names[j]] = 1
     }
-    home["jansson.h"] = "worker/lines/|worker/model/|tests/|tools/"
+    home["jansson.h"] = "worker/lines/|worker/model/|worker/preempt/|tests/|tools/"
     home["sqlite3.h"] = "checkpoint/sqlite"; home["msgpack.h"] = "checkpoint/frames"
     home["hiredis/"] = "checkpoint/redis"; home["librdkafka/"] = "queue/kafka"
     home["utf8proc.h"] = "worker/text/"
