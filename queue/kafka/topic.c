@@ -39,7 +39,7 @@ status topics_consumer_make(const struct topics *t, const char *const *musts, ch
     return error_set(err, ST_REJECT, "the Kafka client cannot be set up: %s", text);
 }
 
-status st_kafka(struct error *err, const struct topics *t, const char *trouble, rd_kafka_resp_err_t code, const char *doing)
+status st_topic(struct error *err, const struct topics *t, const char *trouble, rd_kafka_resp_err_t code, const char *doing)
 {
     switch (code) {
     case RD_KAFKA_RESP_ERR_NO_ERROR:
@@ -114,7 +114,7 @@ static status partitions_look(struct topics *t, enum topic_kind kind, int32_t *p
 
     *partitions_n = *leaders_n = 0;
     if (topic == NULL)
-        return st_kafka(err, t, t->trouble, rd_kafka_last_error(), "asking for a topic");
+        return st_topic(err, t, t->trouble, rd_kafka_last_error(), "asking for a topic");
     code = rd_kafka_metadata(t->admin, 0, topic, &meta, FIRST_ANSWER_MS);
     rd_kafka_topic_destroy(topic);
     rd_kafka_poll(t->admin, 0);                /* complaints */
@@ -130,7 +130,7 @@ static status partitions_look(struct topics *t, enum topic_kind kind, int32_t *p
         *partitions_n = *leaders_n = 0;
         return ST_OK;
     }
-    return st_kafka(err, t, t->trouble, code, t->names.topic[kind]);
+    return st_topic(err, t, t->trouble, code, t->names.topic[kind]);
 }
 
 status topic_count_partitions(struct topics *t, enum topic_kind kind, int32_t *partitions_n, struct error *err)
@@ -152,7 +152,7 @@ status topic_read_ranges(struct topics *t, enum topic_kind kind, struct topic_ra
         return error_set(err, ST_REJECT, "there is no topic \"%s\" (brokers %s)", t->names.topic[kind], t->names.brokers);
     ranges = mem_take_zero((size_t)*partitions_n, sizeof *ranges);
     for (int32_t p = 0; p < *partitions_n; p++) {
-        TRY(st_kafka(err, t, t->trouble, rd_kafka_query_watermark_offsets(t->admin, t->names.topic[kind], p, &ranges[p].low,
+        TRY(st_topic(err, t, t->trouble, rd_kafka_query_watermark_offsets(t->admin, t->names.topic[kind], p, &ranges[p].low,
                      &ranges[p].high, TOPIC_ANSWER_MS), t->names.topic[kind]));
     }
     *out = ranges;
@@ -170,7 +170,7 @@ static rd_kafka_event_t *answer_wait(struct topics *t, rd_kafka_queue_t *q, cons
     rd_kafka_event_t *e = rd_kafka_queue_poll(q, TOPIC_ANSWER_MS + 1000);
 
     rd_kafka_poll(t->admin, 0);
-    *st = st_kafka(err, t, t->trouble, e == NULL ? RD_KAFKA_RESP_ERR__TIMED_OUT : rd_kafka_event_error(e), doing);
+    *st = st_topic(err, t, t->trouble, e == NULL ? RD_KAFKA_RESP_ERR__TIMED_OUT : rd_kafka_event_error(e), doing);
     return e;
 }
 
@@ -277,7 +277,7 @@ status topic_read_config(struct topics *t, enum topic_kind kind, const char *nam
     e = answer_wait(t, q, "reading a topic's configuration", &st, err);
     if (st == ST_OK) {
         results = rd_kafka_DescribeConfigs_result_resources(rd_kafka_event_DescribeConfigs_result(e), &n);
-        st = st_kafka(err, t, t->trouble, n == 1 ? rd_kafka_ConfigResource_error(results[0]) : RD_KAFKA_RESP_ERR__BAD_MSG,
+        st = st_topic(err, t, t->trouble, n == 1 ? rd_kafka_ConfigResource_error(results[0]) : RD_KAFKA_RESP_ERR__BAD_MSG,
                       "reading a topic's configuration");
         if (st == ST_OK)
             st = config_number_find(results[0], name, out, err);
@@ -313,13 +313,13 @@ status topic_read_commits(struct topics *t, const char *group, struct topic_comm
     TRY(group_handle_make(t, group, &rk, err));
     list = rd_kafka_topic_partition_list_new(*partitions_n);
     rd_kafka_topic_partition_list_add_range(list, t->names.topic[TOPIC_PROMPTS], 0, *partitions_n - 1);
-    TRY(st_kafka(err, t, t->trouble, rd_kafka_committed(rk, list, TOPIC_ANSWER_MS), "reading the group's commits"));
+    TRY(st_topic(err, t, t->trouble, rd_kafka_committed(rk, list, TOPIC_ANSWER_MS), "reading the group's commits"));
     *out = mem_take_zero((size_t)*partitions_n, sizeof **out);
     for (int i = 0; i < list->cnt && st == ST_OK; i++) {
         const rd_kafka_topic_partition_t *p = &list->elems[i];
         struct topic_commit *c = &(*out)[p->partition];
 
-        st = st_kafka(err, t, t->trouble, p->err, "reading the group's commits");
+        st = st_topic(err, t, t->trouble, p->err, "reading the group's commits");
         c->offset = p->offset >= 0 ? p->offset : -1;
         if (p->metadata != NULL) {
             c->metadata = mem_take(p->metadata_size + 1);
@@ -363,7 +363,7 @@ status topic_write_commit(struct topics *t, const char *group, int32_t partition
         place->metadata = mem_copy_text(metadata);       /* the list frees it (rd_free is free) */
         place->metadata_size = strlen(metadata);
     }
-    st = st_kafka(err, t, t->trouble, rd_kafka_commit(rk, list, 0), "writing a commit");
+    st = st_topic(err, t, t->trouble, rd_kafka_commit(rk, list, 0), "writing a commit");
     rd_kafka_topic_partition_list_destroy(list);
     rd_kafka_destroy(rk);
     return st;

@@ -19,6 +19,6 @@ struct topics {
 /* A consumer handle of our settings and `musts`; complaints go to `trouble` (256 bytes). */
 status topics_consumer_make(const struct topics *t, const char *const *musts, char *trouble, rd_kafka_t **out, struct error *err);
 /* The one place where the library's errors become a status. `doing` begins the text. */
-status st_kafka(struct error *err, const struct topics *t, const char *trouble, rd_kafka_resp_err_t code, const char *doing);
+status st_topic(struct error *err, const struct topics *t, const char *trouble, rd_kafka_resp_err_t code, const char *doing);
 
 #endif

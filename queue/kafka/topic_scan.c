@@ -50,7 +50,7 @@ static status assign(struct topic_scan *s, struct error *err)
     }
     code = list->cnt > 0 ? rd_kafka_assign(s->rk, list) : RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_topic_partition_list_destroy(list);
-    return st_kafka(err, s->t, s->trouble, code, "reading a topic");
+    return st_topic(err, s->t, s->trouble, code, "reading a topic");
 }
 
 status topic_scan_open(struct topics *t, enum topic_kind kind, const int64_t *from, bool follow, struct topic_scan **out,
@@ -164,7 +164,7 @@ static status message_take(struct topic_scan *s, struct error *err)
         return error_set(err, ST_REJECT, "records of \"%s\" partition %d went before they were read (retention, a topic made anew?)",
                          s->topic, (int)m->partition);
     if (m->err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART || m->err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
-        return st_kafka(err, s->t, s->trouble, m->err, s->topic);
+        return st_topic(err, s->t, s->trouble, m->err, s->topic);
     if (m->err != RD_KAFKA_RESP_ERR_NO_ERROR)
         return ST_AGAIN;                       /* brokers come and go: the library goes on */
     beyond = m->offset >= s->part[m->partition].range.high;

@@ -38,13 +38,13 @@ static void complaint_take(rd_kafka_t *rk, int code, const char *reason, void *o
 }
 
 /* Destroys e. */
-static status st_kafka_error(struct error *err, const struct topic_writer *w, rd_kafka_error_t *e, const char *doing)
+static status st_topic_error(struct error *err, const struct topic_writer *w, rd_kafka_error_t *e, const char *doing)
 {
     status st;
 
     if (e == NULL)
         return ST_OK;
-    st = st_kafka(err, w->t, w->trouble, rd_kafka_error_code(e), doing);
+    st = st_topic(err, w->t, w->trouble, rd_kafka_error_code(e), doing);
     if (st == ST_REJECT && rd_kafka_error_is_fatal(e))
         st = error_set(err, ST_RETRY, "%s: %s", doing, rd_kafka_error_string(e));
     rd_kafka_error_destroy(e);
@@ -86,7 +86,7 @@ status topic_writer_open(struct topics *t, const char *id, struct topic_writer *
     /* Ends what an earlier writer left open; while the broker is at that, it asks to call again. */
     while ((e = rd_kafka_init_transactions(w->rk, TOPIC_ANSWER_MS)) != NULL && rd_kafka_error_is_retriable(e) && ++tries < 4)
         rd_kafka_error_destroy(e);
-    TRY(st_kafka_error(err, w, e, "beginning to write"));
+    TRY(st_topic_error(err, w, e, "beginning to write"));
     *out = w;
     w = NULL;
 out:
@@ -112,7 +112,7 @@ void topic_writer_close(struct topic_writer *w)
 
 status topic_writer_begin(struct topic_writer *w, struct error *err)
 {
-    status st = st_kafka_error(err, w, rd_kafka_begin_transaction(w->rk), "beginning a transaction");
+    status st = st_topic_error(err, w, rd_kafka_begin_transaction(w->rk), "beginning a transaction");
 
     w->begun = st == ST_OK;
     w->refused = RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -153,13 +153,13 @@ status topic_writer_add(struct topic_writer *w, enum topic_kind kind, int32_t pa
         rd_kafka_poll(w->rk, 100);             /* what waits is sent, or times out with the transaction */
     if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE)
         return error_set(err, ST_REJECT, "a record of %zu bytes is longer than " VALUE_BYTES_MAX, r->value_n);
-    return st_kafka(err, w->t, w->trouble, code, "writing a record");
+    return st_topic(err, w->t, w->trouble, code, "writing a record");
 }
 
 status topic_writer_abort(struct topic_writer *w, struct error *err)
 {
     w->begun = false;
-    return st_kafka_error(err, w, rd_kafka_abort_transaction(w->rk, -1), "ending a transaction");
+    return st_topic_error(err, w, rd_kafka_abort_transaction(w->rk, -1), "ending a transaction");
 }
 
 status topic_writer_commit(struct topic_writer *w, struct error *err)
@@ -178,11 +178,11 @@ status topic_writer_commit(struct topic_writer *w, struct error *err)
     if (e != NULL && rd_kafka_error_txn_requires_abort(e)) {
         struct error aborted;
 
-        st = w->refused != RD_KAFKA_RESP_ERR_NO_ERROR ? st_kafka(err, w->t, w->trouble, w->refused, "the broker refuses a record")
-                                                     : st_kafka(err, w->t, w->trouble, rd_kafka_error_code(e), "writing");
+        st = w->refused != RD_KAFKA_RESP_ERR_NO_ERROR ? st_topic(err, w->t, w->trouble, w->refused, "the broker refuses a record")
+                                                     : st_topic(err, w->t, w->trouble, rd_kafka_error_code(e), "writing");
         rd_kafka_error_destroy(e);
         return topic_writer_abort(w, &aborted) == ST_OK || st == ST_FENCED ? st : error_set(err, ST_RETRY, "%s", aborted.text);
     }
     w->begun = false;
-    return st_kafka_error(err, w, e, "committing");
+    return st_topic_error(err, w, e, "committing");
 }
