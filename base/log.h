@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 
-enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+enum log_level { LOG_NONE = -1, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 /* error: someone must act; warn: we recovered; info: life cycle and one summary a minute; debug: for developers.
  * `event` is folder.verb ("queue.torn_tail"); fmt makes the key=value pairs. */
@@ -15,7 +15,7 @@ void log_line(enum log_level level, const char *event, const char *fmt, ...) PRI
 #define log_info(event, ...) log_line(LOG_INFO, event, __VA_ARGS__)
 #define log_debug(event, ...) log_line(LOG_DEBUG, event, __VA_ARGS__)
 
-/* Lines above this level are dropped. At start only. */
+/* Lines above this level are dropped; LOG_NONE: all are. At start only. */
 void log_level_set(enum log_level level);
 /* ST_REJECT: no such level; the known ones are error, warn, info, debug. */
 MUST_USE status log_level_parse(const char *name, enum log_level *out);

@@ -496,9 +496,10 @@ static int64_t step_abort(struct kafka_core *k)
     answer = k->client->ops->abort(k->client, &err);
     if (answer == KAFKA_AGAIN)
         return again(k, unknown_go);
-    if (answer != KAFKA_OK) {      /* whatever it says: a new producer with this id ends the transaction */
+    if (answer != KAFKA_OK) {      /* whatever it says: a new producer with this id ends the transaction ... */
         c->err = err;
         answer_log(k, answer);
+        doubt_note(c);             /* ... and it may be what a failed commit has done after all: read again */
         remake_go(k, answer == KAFKA_REMAKE);
         return 0;
     }

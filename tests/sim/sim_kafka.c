@@ -1,0 +1,323 @@
+/* Deterministic simulation of delivery through Kafka: the real core of the Kafka queue (tracker, guard, committer) and the
+ * real checkpoint frames, in workers that are killed, stopped, drained, thrown out of their group and started twice, against a
+ * broker and a store that fail in every way they can. One thread, one random source: a seed is a run. After every change that
+ * a reader could see, the promises are checked (delivery_check.h, and I7, I8, I12 here and in sim_worker.c).
+ * Broken queues (mutants) must be found, or the checks are worth nothing.
+ * usage: sim_kafka SEED               one seed, told step by step; exit 1 if a promise is broken
+ *        sim_kafka SEED MUTANT        the same with a mutant (its number in mutant_client.h)
+ *        sim_kafka --from A --to B    seeds A .. B-1, quiet until one fails */
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "tests/sim/sim.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SEEDS 2000        /* ten times slower there */
+#else
+#define SEEDS 12000
+#endif
+#define STEPS_MAX 2500                         /* with faults; then the rest must get done */
+#define CALM_NS (300 * NS_PER_S)               /* I12: by then */
+#define CALM_QUANTUM_NS (4 * NS_PER_MS)
+#define TICK_NS (100 * NS_PER_MS)
+#define MUTANT_SEEDS 400
+
+/* Seeds that once broke a promise, kept: the run must stay sound. */
+static const uint64_t failed_once[] = { 1738 };
+
+void sim_tell(const struct sim *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!s->told)
+        return;
+    printf("%10.3f  ", (double)s->now_ns / 1e9);
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    putchar('\n');
+}
+
+static int64_t sim_mono(void *sim)
+{
+    return ((struct sim *)sim)->now_ns;
+}
+
+static int64_t sim_wall(void *sim)
+{
+    return ((struct sim *)sim)->now_ns + INT64_C(1700000000) * NS_PER_S + ((struct sim *)sim)->wall_shift_ns;
+}
+
+void sim_pass(void *sim, int64_t ns)
+{
+    struct sim *s = sim;
+
+    for (int64_t until = s->now_ns + ns; s->now_ns < until;) {
+        s->now_ns += until - s->now_ns < TICK_NS ? until - s->now_ns : TICK_NS;
+        broker_tick(&s->broker);
+        for (int i = 0; i < s->workers_n; i++)
+            if (sim_worker_runs(s->worker[i]))
+                model_client_tick(s->worker[i]->model);
+        (void)check_look(&s->check);
+    }
+}
+
+static void sim_misused(void *sim, const char *what)
+{
+    check_wrong(&((struct sim *)sim)->check, "client.h: %s", what);
+}
+
+static int64_t pick(struct sim *s, const int64_t *of, int n)
+{
+    return of[dice_below(&s->dice, n)];
+}
+
+#define PICK(s, ...) pick(s, (const int64_t[]){ __VA_ARGS__ }, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)))
+
+static void settings_make(struct sim *s)
+{
+    struct config *cfg = &s->cfg;
+
+    config_defaults(cfg);
+    cfg->plan_window_max = PICK(s, 1, 3, 8, 20, 64, 1000);
+    cfg->txn_timeout_ms = PICK(s, 3000, 10000);
+    cfg->kafka_remakes_max = PICK(s, 3, 5);
+    cfg->kafka_recommit_s = PICK(s, 5, 86400);
+    strcpy(cfg->kafka_oversize, s->check.huge_is_dead ? "dead" : "truncate");
+    s->broker.session_ns = PICK(s, 3, 6, 15) * NS_PER_S;
+    s->broker.rebalance_ns = PICK(s, 10, 20) * NS_PER_S;
+    s->broker.scan_ns = PICK(s, 1, 10) * NS_PER_S;
+    s->broker.marker_delay_ns = PICK(s, 0, 50, 1000, 4000) * NS_PER_MS;
+    s->broker.metadata_max = (size_t)PICK(s, 128, 4096, 4096);
+    s->quantum_ns = PICK(s, 1, 4, 15, 60) * NS_PER_MS;
+    s->faults.error_one_in = (int)PICK(s, 0, 0, 10, 40);
+    s->faults.lost_one_in = (int)PICK(s, 0, 0, 10, 40);
+    s->faults.tells_lost_as_revoked = dice_one_in(&s->dice, 4);
+    s->faults.delivers_again = dice_one_in(&s->dice, 3);
+    s->slots = dice_one_in(&s->dice, 2);
+    s->wanted_n = 1 + dice_below(&s->dice, 4);
+    s->setup = (struct model_client_setup){ .broker = &s->broker, .dice = &s->dice, .faults = &s->faults,
+        .txn_timeout_ns = cfg->txn_timeout_ms * NS_PER_MS, .poll_max_ns = s->broker.rebalance_ns, .heartbeat_ns = NS_PER_S,
+        .value_max = { 1 << 20, PICK(s, 400, 1200), 1200 }, .pass = sim_pass, .misused = sim_misused, .ctx = s };
+}
+
+static void sim_begin(struct sim *s, uint64_t seed, enum mutant mutant, bool told, struct sim_stats *stats)
+{
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+    s->dice.state = seed * 2 + 1;
+    s->mutant = mutant;
+    s->told = told;
+    s->stats = stats;
+    s->now_ns = 1000 * NS_PER_S;
+    broker_init(&s->broker, &s->dice, 1 + dice_below(&s->dice, 4));
+    check_init(&s->check, &s->broker, dice_one_in(&s->dice, 2));
+    settings_make(s);
+    for (int p = 0; p < s->broker.partitions_n; p++)
+        s->to_feed[p] = dice_below(&s->dice, SIM_RECORDS_MAX);
+    for (int i = 0; i < 20; i++)
+        sim_feed(s);
+}
+
+static void step(struct sim *s)
+{
+    int i;
+
+    sim_pass(s, s->calm ? CALM_QUANTUM_NS : s->quantum_ns << (dice_one_in(&s->dice, 20) ? dice_below(&s->dice, 6) : 0));
+    if (!s->calm && dice_one_in(&s->dice, 40))
+        sim_fault(s);
+    if (!s->calm && dice_one_in(&s->dice, 25))
+        sim_feed(s);
+    if (s->workers_n < (s->calm ? 1 : s->wanted_n) && (s->calm || dice_one_in(&s->dice, 30)))
+        sim_worker_born(s);
+    if (s->workers_n == 0)
+        return;
+    i = dice_below(&s->dice, s->workers_n);
+    for (int n = s->calm ? 4 : 1 + dice_below(&s->dice, 4); n > 0 && sim_worker_runs(s->worker[i]); n--)
+        sim_worker_step(s->worker[i]);
+    if (s->worker[i]->over)
+        sim_worker_buried(s, i);
+}
+
+/* From here on nothing fails, and the backlog must get done. */
+static void calm_begin(struct sim *s)
+{
+    sim_tell(s, "calm");
+    s->calm = true;
+    s->calm_since_ns = s->now_ns;
+    sim_feed_end(s);
+    s->faults.error_one_in = s->faults.lost_one_in = 0;
+    s->faults.away_until_ns = 0;
+    ckpt_mem_fail(SIM_STORE, CKPT_MEM_REFUSE, 0, 0);
+    for (int i = 0; i < s->workers_n; i++) {
+        struct sim_worker *w = s->worker[i];
+
+        w->stopped_until_ns = w->poll_hung_until_ns = w->commit_hung_until_ns = 0;
+    }
+}
+
+static bool quiet(struct sim *s)
+{
+    for (int i = 0; i < s->workers_n; i++)
+        if (s->worker[i]->committing)
+            return false;
+    return s->broker.markers_n == 0 && s->broker.pending_n == 0;
+}
+
+static void sim_end(struct sim *s)
+{
+    s->stats->seeds_n++;
+    s->stats->virtual_s += s->now_ns / NS_PER_S - 1000;
+    s->stats->inputs_n += s->check.inputs_all_n;
+    while (s->workers_n > 0)
+        sim_worker_buried(s, s->workers_n - 1);
+    check_fini(&s->check);
+    broker_fini(&s->broker);
+    ckpt_mem_drop(SIM_STORE);
+    clock_use(NULL);
+}
+
+static struct sim_stats stats;
+static char seed_at_hand[96];                  /* for a death by assert */
+
+static void on_abort(int signal_n)
+{
+    (void)signal_n;
+    if (write(STDERR_FILENO, seed_at_hand, strlen(seed_at_hand)) < 0)
+        return;
+}
+
+static struct model_faults seen_faults;        /* errors_n and lost_n over all runs */
+
+/* What was broken; "": all promises held. */
+static const char *simulate(uint64_t seed, enum mutant mutant, bool told)
+{
+    static struct sim sim;
+    static char wrong[sizeof sim.check.wrong];
+    struct sim *s = &sim;
+    struct clock clock = { sim_mono, sim_wall, s };
+
+    snprintf(seed_at_hand, sizeof seed_at_hand, "aborted in seed %" PRIu64 " (told by: sim_kafka %" PRIu64 " %d)\n", seed, seed,
+             (int)mutant);
+    clock_use(&clock);
+    sim_begin(s, seed, mutant, told, &stats);
+    for (int i = 0; i < STEPS_MAX && s->check.wrong[0] == '\0'; i++)
+        step(s);
+    stats.steps_n += STEPS_MAX;
+    calm_begin(s);
+    while (s->check.wrong[0] == '\0' && !(check_all_answered(&s->check) && quiet(s)) && s->now_ns - s->calm_since_ns < CALM_NS) {
+        step(s);
+        stats.steps_n++;
+    }
+    if (s->check.wrong[0] == '\0' && !check_all_answered(&s->check))
+        check_wrong(&s->check, "I12: %" PRId64 " records have no result after %" PRId64 " s without faults", s->check.open_n,
+                    CALM_NS / NS_PER_S);
+    (void)check_end(&s->check);
+    for (int r = 0; r < MODEL_REQUESTS_N; r++)
+        for (int e = 0; e < BROKER_ERRORS_N; e++)
+            seen_faults.errors_n[r][e] += s->faults.errors_n[r][e];
+    memcpy(wrong, s->check.wrong, sizeof wrong);
+    sim_tell(s, "%s", wrong[0] != '\0' ? wrong : "all promises held");
+    sim_end(s);
+    return wrong;
+}
+
+/* ---- tests ---- */
+
+static void seeds_run(uint64_t from, uint64_t to)
+{
+    for (uint64_t seed = from; seed < to; seed++) {
+        const char *text = simulate(seed, MUTANT_NONE, false);
+
+        if (text[0] != '\0')
+            fail_msg("seed %" PRIu64 ": %s (told by: sim_kafka %" PRIu64 ")", seed, text, seed);
+    }
+}
+
+static void promises_hold(void **state)
+{
+    (void)state;
+    seeds_run(1, SEEDS + 1);
+    print_message("%" PRId64 " seeds, %" PRId64 " steps, %" PRId64 " virtual s, %" PRId64 " records; %" PRId64 " starts, %" PRId64
+                  " kills, %" PRId64 " stops, %" PRId64 " drains, %" PRId64 " exits, %" PRId64 " duels\n", stats.seeds_n,
+                  stats.steps_n, stats.virtual_s, stats.inputs_n, stats.starts_n, stats.kills_n, stats.stops_n, stats.drains_n,
+                  stats.exits_n, stats.duels_n);
+    print_message("%" PRId64 " groups, %" PRId64 " again, %" PRId64 " fenced; %" PRId64 " results dropped, %" PRId64
+                  " sequences resumed, %" PRId64 " producers made anew, %" PRId64 " rebalances\n", stats.groups_n,
+                  stats.groups_retry_n, stats.groups_fenced_n, stats.dropped_n, stats.resumed_n, stats.remade_n,
+                  stats.rebalances_n);
+}
+
+static void seeds_that_failed_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof failed_once / sizeof failed_once[0]; i++)
+        seeds_run(failed_once[i], failed_once[i] + 1);
+}
+
+/* A simulation that never injects an error proves nothing about it. */
+static void every_error_came_up(void **state)
+{
+    enum model_request request;
+    enum broker_error error;
+
+    (void)state;
+    for (int i = 0; model_client_row(i, &request, &error); i++)
+        if (seen_faults.errors_n[request][error] == 0)
+            fail_msg("%s never answered %s", model_request_name(request), broker_error_name(error));
+}
+
+static void mutants_are_found(void **state)
+{
+    (void)state;
+    for (int m = MUTANT_NONE + 1; m < MUTANTS_N; m++) {
+        const char *text = "";
+        uint64_t seed = 0;
+
+        while (text[0] == '\0' && ++seed <= MUTANT_SEEDS)
+            text = simulate(seed, (enum mutant)m, false);
+        if (text[0] == '\0')
+            fail_msg("the mutant \"%s\" is not found", mutant_name((enum mutant)m));
+        print_message("mutant \"%s\": seed %" PRIu64 ": %s\n", mutant_name((enum mutant)m), seed, text);
+    }
+}
+
+static int told(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "--from") == 0) {
+        uint64_t from = strtoull(argv[2], NULL, 10), to = strtoull(argv[4], NULL, 10);
+
+        for (uint64_t seed = from; seed < to; seed++) {
+            const char *text = simulate(seed, MUTANT_NONE, false);
+
+            if (text[0] != '\0')
+                printf("seed %" PRIu64 ": %s\n", seed, text);
+        }
+        return 0;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);              /* in order with the log */
+    log_level_set(LOG_INFO);
+    return simulate(strtoull(argv[1], NULL, 10), argc > 2 ? (enum mutant)atoi(argv[2]) : MUTANT_NONE, true)[0] != '\0';
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seeds_that_failed_once), cmocka_unit_test(promises_hold), cmocka_unit_test(every_error_came_up),
+        cmocka_unit_test(mutants_are_found),
+    };
+
+    signal(SIGABRT, on_abort);
+    log_level_set(LOG_NONE);
+    if (argc > 1)
+        return told(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
