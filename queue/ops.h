@@ -28,5 +28,6 @@ struct queue {                  /* first member of every implementation's struct
 status file_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err);
 status read_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err);
 status mem_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err);
+status kafka_queue_open(const struct config *cfg, const struct queue_job *job, struct queue **out, struct error *err);
 
 #endif

@@ -14,7 +14,9 @@ status queue_open(const struct config *cfg, const struct queue_job *job, struct 
         return read_queue_open(cfg, job, out, err);
     if (strncmp(job->url, "mem:", 4) == 0)
         return mem_queue_open(cfg, job, out, err);
-    return error_set(err, ST_REJECT, "no queue is called \"%s\"; file:, read: and mem:NAME are known", job->url);
+    if (strncmp(job->url, "kafka://", 8) == 0)
+        return kafka_queue_open(cfg, job, out, err);
+    return error_set(err, ST_REJECT, "no queue is called \"%s\"; kafka://HOST:PORT/NAME, file:, read: and mem:NAME are known", job->url);
 }
 
 const struct queue_state *queue_state(const struct queue *q)

@@ -59,7 +59,7 @@ struct queue_events {
 
 /* What a file job is made of. For a topic, paths are NULL and url names it; its group is in the settings. */
 struct queue_job {
-    const char *url;                           /* "file:", "read:" (a file's records, no results), "mem:"; kafka:// joins later */
+    const char *url;                           /* "file:", "read:" (a file's records, no results), "mem:NAME", "kafka://HOST:PORT[,...]/NAME" */
     const char *input, *output, *errors;       /* errors NULL: failures go to the output, too */
     const char *fingerprint;                   /* JSON object text: everything else that a result depends on */
     bool overwrite;                            /* begin anew whatever is there */

@@ -75,7 +75,7 @@ static void finish(struct kafka_core *k, status st)
     c->again_since_ns = 0;
     pthread_mutex_lock(&k->lock);
     k->busy_n = 0;
-    k->counts.pending_since_ns = 0;
+    commit_times_end(&k->times, clock_mono_ns(), st == ST_OK && c->committed);
     pthread_mutex_unlock(&k->lock);
     atomic_store(&k->committing, false);
 }
@@ -201,7 +201,6 @@ static void step_take(struct kafka_core *k)
     touched_set_copy(&k->busy, &k->busy_room, &k->busy_n, c->touched, c->touched_n);
     pthread_mutex_unlock(&k->lock);
     c->produced_n = c->dead_n = 0;
-    c->begun_ns = clock_mono_ns();
     if (c->touched_n == 0)
         finish(k, ST_OK);
     else
@@ -442,10 +441,8 @@ static void step_apply(struct kafka_core *k)
         }
     }
     k->counts.dead_n += c->dead_n;
-    k->counts.commits_n++;
-    k->counts.last_commit_ns = now;
-    kafka_latency_note(k, (now - c->begun_ns) / NS_PER_MS);
     pthread_mutex_unlock(&k->lock);
+    c->committed = true;
     atomic_store(&k->progress, true);
     finish(k, ST_OK);
 }
@@ -633,12 +630,12 @@ void kafka_commit_begin(struct kafka_core *k, const struct result *results, size
     c->results = results;
     c->n = n;
     c->durable = durable;
-    c->take_again = false;
+    c->take_again = c->committed = false;
     c->err.text[0] = '\0';
     c->take_n = c->touched_n = c->produced_n = 0;
     go(c, KAFKA_STEP_TAKE);
     pthread_mutex_lock(&k->lock);
-    k->counts.pending_since_ns = n > 0 ? clock_mono_ns() : 0;
+    commit_times_begin(&k->times, clock_mono_ns());
     pthread_mutex_unlock(&k->lock);
 }
 

@@ -69,7 +69,6 @@ status kafka_core_open(const struct kafka_core_options *o, struct kafka_core **o
     k->transactional = strcmp(o->cfg->kafka_delivery, "at_least_once") != 0;
     k->truncates = strcmp(o->cfg->kafka_oversize, "truncate") == 0;
     k->counts.generation = -1;
-    k->counts.commit_ms_last = k->counts.commit_ms_max = -1;
     pthread_mutex_init(&k->lock, NULL);
     window_choose(k);
     kafka_committer_init(k);

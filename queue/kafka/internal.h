@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "queue/commit_times.h"
 #include "queue/kafka/core.h"
 #include "queue/tracker.h"
 
@@ -85,14 +86,12 @@ struct committer {
     int64_t remade_n;
     int init_failures_n;
     int64_t again_since_ns;                /* of the step at hand; 0: not yet */
-    int64_t begun_ns;
+    bool committed;                        /* a transaction of this group of results has ended well */
     bool take_again;                       /* after the abort: the owned set changed, go on with what is left */
     status st;
     struct error err;
     struct output *out;                    /* scratch of output.c */
 };
-
-#define COMMIT_MS_BUCKETS 64
 
 struct kafka_core {
     struct kafka_client *client;
@@ -112,7 +111,7 @@ struct kafka_core {
     struct touched *busy;                  /* [busy_n]: partitions of the transaction under way */
     size_t busy_n, busy_room;
     struct queue_counts counts;
-    int64_t commit_ms[COMMIT_MS_BUCKETS];  /* how many commits took about so long */
+    struct commit_times times;
 
     uint32_t lease;                        /* poll side */
     bool applied_stop;
@@ -138,7 +137,7 @@ bool partition_roomy(const struct partition *p);       /* takes again: resume */
 void partition_receive(struct partition *p, int64_t offset, uint32_t hash, int64_t at_ms);
 
 /* record.c: any thread */
-struct record *kafka_record_copy(const struct kafka_message *m, uint32_t lease);
+struct record *kafka_record_copy(const struct kafka_message *m, uint32_t lease, size_t value_max);
 uint32_t kafka_message_hash(const struct kafka_message *m);
 uint32_t kafka_record_hash(const struct record *r);
 
@@ -149,9 +148,6 @@ void kafka_poll_fini(struct kafka_core *k);
 void kafka_committer_init(struct kafka_core *k);
 void kafka_committer_fini(struct kafka_core *k);
 bool kafka_committer_holds(const struct kafka_core *k, const struct kafka_place *place, size_t n);    /* under the lock */
-
-/* counts.c; under the lock */
-void kafka_latency_note(struct kafka_core *k, int64_t ms);
 
 /* output.c: the record that answers one result. */
 struct output {

@@ -174,10 +174,10 @@ static struct record *message_take(struct kafka_core *k, const struct kafka_mess
     else
         st = record_receive(k, p, m->offset, hash, written_ms(m->timestamp_ms), m->value == NULL);
     if (st == ST_AGAIN)
-        held_add(k, p, kafka_record_copy(m, p->lease));
+        held_add(k, p, kafka_record_copy(m, p->lease, (size_t)k->cfg->line_mb_max << 20));
     if (st == ST_AGAIN || !p->paused)
         pause_settle(k, p);
-    return st == ST_OK ? kafka_record_copy(m, p->lease) : NULL;
+    return st == ST_OK ? kafka_record_copy(m, p->lease, (size_t)k->cfg->line_mb_max << 20) : NULL;
 }
 
 /* ---- the group's events ---- */

@@ -19,7 +19,7 @@ static const char *bytes_copy(char **at, const void *from, size_t n)
     return to;
 }
 
-struct record *kafka_record_copy(const struct kafka_message *m, uint32_t lease)
+struct record *kafka_record_copy(const struct kafka_message *m, uint32_t lease, size_t value_max)
 {
     size_t bytes = sizeof(struct record) + m->headers_n * sizeof(struct header) + m->key_n + 1 + m->value_n + 1;
     struct header *headers;
@@ -48,6 +48,7 @@ struct record *kafka_record_copy(const struct kafka_message *m, uint32_t lease)
     r->headers_n = m->headers_n;
     r->timestamp_ms = m->timestamp_ms > 0 ? m->timestamp_ms : 0;
     r->at_bytes = -1;
+    r->oversize = m->value_n > value_max;      /* a dead letter carries it whole all the same */
     return r;
 }
 

@@ -57,7 +57,7 @@ void kafka_names_free(struct kafka_names *n)
 static void log_take(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {
     (void)rk;
-    if (level <= 3)
+    if (level <= 3 && strcmp(facility, "TXNERR") != 0)      /* a transaction's error is answered, and logged by who asked */
         log_warn("kafka.library", "facility=%s text=\"%s\"", facility, text);
     else
         log_debug("kafka.library", "level=%d facility=%s text=\"%s\"", level, facility, text);
