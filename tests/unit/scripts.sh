@@ -5,12 +5,25 @@ set -u
 cd "$1" || exit 1
 failed=0
 checked=0
+
+# kind_of FILE: by its name, or where that tells nothing by its first line.
+kind_of() {
+    case $1 in
+    *.py) echo python; return ;;
+    *.sh) echo sh; return ;;
+    esac
+    case $(head -n 1 "$1" | tr -d '\0') in
+    '#!'*python3*) echo python ;;
+    '#!'*bash*) echo bash ;;
+    '#!'*sh*) echo sh ;;
+    esac
+}
+
 for file in $(find tools tests .ci -type f); do
-    case $file:$(head -n 1 "$file" | tr -d '\0') in
-    *.py:* | *:'#!'*python3*)
-        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1], "rb").read(), sys.argv[1])' "$file" || failed=1 ;;
-    *.sh:* | *:'#!/bin/sh'*) sh -n "$file" || failed=1 ;;
-    *:'#!'*bash*) bash -n "$file" || failed=1 ;;
+    kind=$(kind_of "$file")
+    case $kind in
+    python) python3 -c 'import ast, sys; ast.parse(open(sys.argv[1], "rb").read(), sys.argv[1])' "$file" || failed=1 ;;
+    sh | bash) "$kind" -n "$file" || failed=1 ;;
     *) continue ;;
     esac
     checked=$((checked + 1))
