@@ -34,6 +34,12 @@ void pipeline_stop(struct pipeline *p)
     bqueue_close(p->admits);
 }
 
+void pipeline_drain(struct pipeline *p, const struct drain_plan *plan)
+{
+    (void)plan;
+    pipeline_stop(p);
+}
+
 /* ---- open ---- */
 
 /* Everything besides the input that an answer depends on; the queue keeps it and refuses to go on with another. */

@@ -51,6 +51,14 @@ const struct queue_state *pipeline_queue(const struct pipeline *p);
 void pipeline_start(struct pipeline *p);
 bool pipeline_ended(struct pipeline *p);       /* nothing is left to compute, or it must stop: time for pipeline_join */
 void pipeline_stop(struct pipeline *p);        /* take no more, save progress; any thread, returns at once */
+/* For a machine that goes; absolute times of clock_mono_ns, ascending. Again: the earlier deadline of each counts. */
+struct drain_plan {
+    int64_t finish_until_ns;       /* what runs goes on, nothing is begun */
+    int64_t save_until_ns;         /* progress is saved, the last results are committed */
+    int64_t commit_until_ns;       /* a commit that is still open is given up */
+    int64_t leave_until_ns;        /* the sources are given back */
+};
+void pipeline_drain(struct pipeline *p, const struct drain_plan *plan);     /* any thread, returns at once */
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out);        /* any thread */
 /* Waits for the threads in their order, finishes the queue when all is done. err: why, unless EXIT_CODE_DONE. */
 int pipeline_join(struct pipeline *p, struct error *err);

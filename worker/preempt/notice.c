@@ -476,6 +476,7 @@ status notices_open(const struct config *cfg, const struct notice_port *port, st
     pthread_cond_init(&n->changed, &attr);
     pthread_condattr_destroy(&attr);
     n->fetches = fetches_open();
+    n->states[NOTICE_FROM_SIGNAL].state = n->states[NOTICE_FROM_HTTP].state = NOTICE_ANSWERS;      /* always heard */
     TRY(sources_choose(n, err));
     sources_open(n);
     TRY(thread_start(n, err));
