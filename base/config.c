@@ -149,9 +149,23 @@ status config_file(struct config *cfg, const char *path, struct error *err)
     return ST_OK;
 }
 
+const char *config_url_shown(const char *url, char out[CONF_TEXT_MAX])
+{
+    const char *scheme_end = strstr(url, "://"), *at = NULL;
+
+    if (scheme_end != NULL)
+        at = strrchr(scheme_end + 3, '@');      /* the last one: a password may hold another, or a / */
+    if (at == NULL)
+        snprintf(out, CONF_TEXT_MAX, "%s", url);
+    else
+        snprintf(out, CONF_TEXT_MAX, "%.*s***%s", (int)(scheme_end + 3 - url), url, at);
+    return out;
+}
+
 static void json_print(const struct config *cfg, FILE *out)
 {
     const char *comma = "{";
+    char shown[CONF_TEXT_MAX];
     struct buf b = BUF_EMPTY;
 
     for (size_t i = 0; i < SETTINGS_N; i++) {
@@ -164,7 +178,7 @@ static void json_print(const struct config *cfg, FILE *out)
             buf_add_format(&b, "%" PRId64 ", \"default\": %" PRId64 ", \"min\": %" PRId64 ", \"max\": %" PRId64,
                            *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max);
         } else {
-            buf_add_json(&b, (const char *)cfg + s->at);
+            buf_add_json(&b, config_url_shown((const char *)cfg + s->at, shown));
             buf_add_text(&b, ", \"default\": ");
             buf_add_json(&b, s->def_text);
         }
@@ -204,6 +218,8 @@ static void markdown_print(FILE *out)
 
 void config_print(const struct config *cfg, enum config_format format, FILE *out)
 {
+    char shown[CONF_TEXT_MAX];
+
     if (format == CONFIG_JSON) {
         json_print(cfg, out);
         return;
@@ -221,7 +237,7 @@ void config_print(const struct config *cfg, enum config_format format, FILE *out
             fprintf(out, "%-20s = %-10" PRId64 " ; default %" PRId64 ", %" PRId64 " to %" PRId64 ": %s\n", s->name,
                     *number_at((struct config *)(uintptr_t)cfg, s), s->def, s->min, s->max, s->help);
         else
-            fprintf(out, "%-20s = %-10s ; default %s: %s\n", s->name, (const char *)cfg + s->at,
+            fprintf(out, "%-20s = %-10s ; default %s: %s\n", s->name, config_url_shown((const char *)cfg + s->at, shown),
                     s->def_text[0] ? s->def_text : "(empty)", s->help);
     }
     for (int i = 0; i < cfg->kafka_pairs_n; i++) {

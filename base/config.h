@@ -45,6 +45,9 @@ void config_value_free(char *value);                /* NULL is allowed */
 /* What may be shown of it: "***" where the name speaks of a password, secret, token or key; `value` otherwise. */
 const char *config_value_shown(const char *name, const char *value);
 
+/* A URL without its secrets: what stands between "://" and "@" becomes "***". Anything else as it is. */
+const char *config_url_shown(const char *url, char out[CONF_TEXT_MAX]);
+
 /* The environment: the only home of getenv. NULL: unset. */
 const char *config_env(const char *name);
 

@@ -2,21 +2,43 @@
  * checkpoint.begin.before, checkpoint.begin.after, checkpoint.forget.before, checkpoint.forget.after. */
 #include "checkpoint/checkpoint.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "checkpoint/ops.h"
 
-status ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err)
+static status url_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err)
 {
-    (void)cfg;
-    *out = NULL;
     if (strncmp(url, "sqlite:", 7) == 0)
         return sqlite_ckpt_open(url + 7, out, err);
     if (strncmp(url, "mem:", 4) == 0)
         return mem_ckpt_open(url + 4, out, err);
-    return error_set(err, ST_REJECT, "no progress store is called \"%s\"; sqlite:PATH and mem:NAME are known", url);
+    if (strncmp(url, "redis", 5) == 0)
+        return redis_ckpt_open(url, cfg, out, err);
+    return error_set(err, ST_REJECT, "the progress store must begin with sqlite:, redis://, rediss://, redis+sentinel:// or mem:");
+}
+
+status ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err)
+{
+    struct config *defaults = NULL;
+    char *text;
+    status st;
+
+    *out = NULL;
+    st = config_value_read("checkpoint_url", url, &text, err);
+    if (st != ST_OK)
+        return st;
+    if (cfg == NULL) {
+        defaults = mem_take(sizeof *defaults);
+        config_defaults(defaults);
+        cfg = defaults;
+    }
+    st = url_open(text, cfg, out, err);
+    free(defaults);
+    config_value_free(text);
+    return st;
 }
 
 void ckpt_close(struct ckpt *c)

@@ -2,7 +2,8 @@
  * unreachable it costs time, never a result.
  *
  * Threads:   one struct ckpt belongs to one thread; nothing inside is locked. ckpt_read_counts is for any.
- * Blocking:  bounded by the store's own timeout (2 s), reconnect included.
+ * Blocking:  sqlite: 2 s for a lock. redis: checkpoint_timeout_ms for each next bytes, five times that a call, reconnect
+ *            included; then calls answer ST_RETRY at once for up to 2 s.
  * Ownership: arguments are borrowed for the call; what ckpt_load fills in lives in the caller's arena.
  * Fencing:   ckpt_acquire gives a token greater than every earlier one of that source; a write or delete with an older
  *            token than the store has seen is refused (ST_FENCED), so a worker that lost its sources cannot spoil them. */
@@ -83,9 +84,12 @@ struct ckpt_counts {
     int64_t errors_n[CKPT_ERRORS_N];
 };
 
-/* url: "sqlite:PATH", "mem:NAME"; redis:// joins later. cfg: the settings checkpoint_*, NULL for their defaults.
- * ST_REJECT: the URL makes no sense. ST_RETRY: no answer. A damaged or foreign database file is moved aside
- * (PATH.damaged-N) with a warning, now or in any later call. */
+/* url: "sqlite:PATH", "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]", "redis+sentinel://HOST:PORT[,HOST:PORT...]/MASTER[/DB]",
+ * "rediss://" and "rediss+sentinel://" (TLS, where hiredis has it), "mem:NAME"; "@FILE" or "$NAME": it stands in that file or
+ * environment variable. cfg: the settings checkpoint_*; NULL: their defaults.
+ * ST_REJECT: it makes no sense, or the server answered that it will not do (password, rights, a cluster). ST_RETRY: a file that
+ * cannot be opened. A Redis that is away is no error: calls answer ST_RETRY until it is there.
+ * A damaged or foreign database file is moved aside (PATH.damaged-N) with a warning, now or in any later call. */
 MUST_USE status ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err);
 void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
 
@@ -93,7 +97,7 @@ void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
  * memory of them, so they go up even then. */
 MUST_USE status ckpt_acquire(struct ckpt *c, uint64_t job, int32_t source, uint64_t *token);
 
-/* Saves items_n sequences in one round trip. ST_RETRY: perhaps saved, perhaps not; saving again is always safe, with the
+/* Saves items_n sequences in one round trip, each named once. ST_RETRY: perhaps saved, perhaps not; saving again is always safe, with the
  * same saved_n or a smaller one that was the end of an earlier save.
  * ST_AGAIN: some item's earlier part is missing in the store (it lost data): save it again with saved_n = 0.
  * ST_FENCED: nothing is written. items[i] that were written are marked in ok[i].

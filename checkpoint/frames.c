@@ -220,6 +220,7 @@ static bool tokens_take(const msgpack_object *map, uint64_t *chain, struct buf *
 {
     const msgpack_object *n0, *toks, *ph;
     const unsigned char *from;
+    unsigned char *to;
     uint64_t c = *chain;
 
     if (map->type != MSGPACK_OBJECT_MAP)
@@ -237,43 +238,66 @@ static bool tokens_take(const msgpack_object *map, uint64_t *chain, struct buf *
         c = chain_add(c, from + i);
     if (c != ph->via.u64)
         return false;
+    to = buf_reserve(tokens, toks->via.bin.size);
     for (uint32_t i = 0; i < toks->via.bin.size; i += 4) {
         int32_t token = (int32_t)u32_get(from + i);
 
-        buf_add(tokens, &token, sizeof token);
+        memcpy(to + i, &token, sizeof token);
     }
+    tokens->n += toks->via.bin.size;
     *chain = c;
     return true;
 }
 
-status frames_read(const void *bytes, size_t n, const struct ckpt_identity *id, struct arena *a, struct ckpt_progress *out)
+/* The longest valid prefix, or only up to a frame that ends with the first stop_n tokens. The byte where it ends; 0: nothing. */
+static size_t frames_take(const void *bytes, size_t n, const struct ckpt_identity *id, size_t stop_n, struct buf *tokens)
 {
-    struct buf tokens = BUF_EMPTY;
     const unsigned char *payload;
-    size_t payload_n, at;
+    size_t payload_n, at, end;
     uint64_t chain = chain_begin(id);
     bool good = true;
 
-    out->tokens = NULL;
-    out->tokens_n = 0;
     if (!identity_equal(bytes, n, id, &at))
-        return ST_AGAIN;
-    while (good && frame_next(bytes, n, &at, &payload, &payload_n)) {
+        return 0;
+    for (end = at; good && tokens->n / 4 < stop_n && frame_next(bytes, n, &at, &payload, &payload_n);) {
         msgpack_unpacked u;
         size_t used = 0;
 
-        good = payload_flat(payload, payload_n);
-        if (!good)
+        if (!payload_flat(payload, payload_n))
             break;
         msgpack_unpacked_init(&u);
         good = msgpack_unpack_next(&u, (const char *)payload, payload_n, &used) == MSGPACK_UNPACK_SUCCESS &&
-               used == payload_n && tokens_take(&u.data, &chain, &tokens);
+               used == payload_n && tokens_take(&u.data, &chain, tokens);
         msgpack_unpacked_destroy(&u);
+        if (good)
+            end = at;
     }
+    return end;
+}
+
+status frames_read(const void *bytes, size_t n, const struct ckpt_identity *id, struct arena *a, struct ckpt_progress *out,
+                   size_t *end)
+{
+    struct buf tokens = BUF_EMPTY;
+
+    out->tokens = NULL;
+    out->tokens_n = 0;
+    *end = frames_take(bytes, n, id, SIZE_MAX, &tokens);
     if (tokens.n > 0) {
         out->tokens = (int32_t *)(void *)arena_copy(a, tokens.data, tokens.n);
         out->tokens_n = (int32_t)(tokens.n / 4);
     }
     buf_fini(&tokens);
     return out->tokens_n > 0 ? ST_OK : ST_AGAIN;
+}
+
+size_t frames_end(const void *bytes, size_t n, const struct ckpt_identity *id, int32_t tokens_n)
+{
+    struct buf tokens = BUF_EMPTY;
+    size_t end = frames_take(bytes, n, id, (size_t)tokens_n, &tokens);
+
+    if (tokens.n / 4 != (size_t)tokens_n)
+        end = 0;
+    buf_fini(&tokens);
+    return end;
 }

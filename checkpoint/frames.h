@@ -17,8 +17,10 @@ void frame_add_identity(struct buf *out, const struct ckpt_identity *id);
 void frame_add_tokens(struct buf *out, const struct ckpt_identity *id, const int32_t *tokens, int32_t n0, int32_t n1);
 
 /* Reads frames that were concatenated in order. ST_AGAIN: nothing usable (another identity, or damaged from the start, or
- * no token). Any bytes are safe to give. */
+ * no token). *end: the byte behind the last good frame. Any bytes are safe to give. */
 MUST_USE status frames_read(const void *bytes, size_t n, const struct ckpt_identity *id, struct arena *a,
-                            struct ckpt_progress *out);
+                            struct ckpt_progress *out, size_t *end);
+/* Where the frame with the last of the first tokens_n tokens ends: what follows on them is written there. 0: none ends so. */
+size_t frames_end(const void *bytes, size_t n, const struct ckpt_identity *id, int32_t tokens_n);
 
 #endif

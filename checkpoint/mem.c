@@ -287,9 +287,10 @@ static status load(struct store *s, struct ckpt_load_item *items, size_t items_n
     for (size_t i = 0; i < items_n && st == ST_OK; i++) {
         struct ckpt_load_item *item = &items[i];
         struct sequence *q = sequence_get(s, &item->key);
+        size_t end;
 
         if (q != NULL)
-            st = frames_read(q->bytes.data, q->bytes.n, &item->identity, item->arena, &item->progress);
+            st = frames_read(q->bytes.data, q->bytes.n, &item->identity, item->arena, &item->progress, &end);
         if (st == ST_AGAIN)
             st = ST_OK;
     }

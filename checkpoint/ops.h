@@ -48,5 +48,6 @@ bool attempt_nothing(const struct attempt *t);
 /* `at` is what stands behind the scheme in the url. */
 status sqlite_ckpt_open(const char *at, struct ckpt **out, struct error *err);
 status mem_ckpt_open(const char *at, struct ckpt **out, struct error *err);
+status redis_ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err);
 
 #endif

@@ -416,13 +416,14 @@ static status item_load(struct sqlite_ckpt *c, struct ckpt_load_item *item)
     struct buf bytes = BUF_EMPTY;
     sqlite3_stmt *s = bind_key(c, FRAME_READ, &item->key);
     status st = ST_OK;
+    size_t end;
     int rc;
 
     while ((rc = sqlite3_step(s)) == SQLITE_ROW)
         buf_add(&bytes, sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0));
     sqlite3_reset(s);
     TRY(st_sqlite(c, rc, "load"));
-    TRY(frames_read(bytes.data, bytes.n, &item->identity, item->arena, &item->progress));
+    TRY(frames_read(bytes.data, bytes.n, &item->identity, item->arena, &item->progress, &end));
 out:
     buf_fini(&bytes);
     return st == ST_AGAIN ? ST_OK : st;

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ckpt_progress p, q;
     struct arena a;
     int32_t more[8] = { 11, 12, 13, 14, 15, 16, 17, 18 };
-    size_t sound_n;
+    size_t sound_n, end;
 
     if (size == 0)
         return 0;
@@ -42,16 +42,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         framed_add(&bytes, data + 1, size - 1);
     else
         buf_add(&bytes, data + 1, size - 1);
-    if (frames_read(bytes.data, bytes.n, &who, &a, &p) == ST_OK) {
+    if (frames_read(bytes.data, bytes.n, &who, &a, &p, &end) == ST_OK) {
         int32_t *tokens = arena_take(&a, (size_t)(p.tokens_n + 8) * sizeof *tokens);
 
-        ASSERT(p.tokens_n > 0);
+        ASSERT(p.tokens_n > 0 && end >= sound_n && end <= bytes.n);
+        ASSERT(frames_end(bytes.data, bytes.n, &who, p.tokens_n) > 0);
         memcpy(tokens, p.tokens, (size_t)p.tokens_n * sizeof *tokens);
         memcpy(tokens + p.tokens_n, more, sizeof more);
         frame_add_identity(&again, &who);
         frame_add_tokens(&again, &who, tokens, 0, p.tokens_n);
         frame_add_tokens(&again, &who, tokens, p.tokens_n, p.tokens_n + 8);
-        ASSERT(frames_read(again.data, again.n, &who, &a, &q) == ST_OK && q.tokens_n == p.tokens_n + 8);
+        ASSERT(frames_read(again.data, again.n, &who, &a, &q, &end) == ST_OK && q.tokens_n == p.tokens_n + 8);
         ASSERT(memcmp(q.tokens, tokens, (size_t)q.tokens_n * sizeof *tokens) == 0);
     } else {
         ASSERT(sound_n == 0);

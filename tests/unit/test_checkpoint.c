@@ -16,12 +16,15 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/frames.h"
 #include "checkpoint/mem.h"
+#include "tests/support/redis_server.h"
 
 #define TOKENS_MAX 5000
 
 static char folder[64], url[96], path[80];
 static int32_t tokens[TOKENS_MAX];
 static const struct ckpt_identity who = { { 1, 2 }, { 3, 4 }, { 5, 6 }, UINT64_C(0xfedcba9876543210) };
+
+static struct redis_server redis;      /* one for all tests, emptied for each; pid 0: none is installed */
 
 static void begin(const char *scheme)
 {
@@ -47,6 +50,16 @@ static int begin_mem(void **state)
     return 0;
 }
 
+static int begin_redis(void **state)
+{
+    (void)state;
+    begin("redis");
+    strcpy(url, redis.url);
+    if (redis.pid != 0)
+        assert_string_equal(redis_server_ask(&redis, "FLUSHALL"), "OK");
+    return 0;
+}
+
 static int end(void **state)
 {
     char command[128];
@@ -63,6 +76,8 @@ static struct ckpt *store_open(void)
     struct ckpt *c;
     struct error err;
 
+    if (url[0] == 'r' && redis.pid == 0)
+        skip();
     if (ckpt_open(url, NULL, &c, &err) != ST_OK)
         fail_msg("%s", err.text);
     return c;
@@ -516,7 +531,7 @@ static void errors_have_names(void **state)
 static void frames_survive_any_cut_and_flip(void **state)
 {
     struct buf whole = BUF_EMPTY, b = BUF_EMPTY;
-    size_t ends[9];
+    size_t ends[9], good_n;
     struct ckpt_progress p;
     struct arena a;
 
@@ -534,8 +549,11 @@ static void frames_survive_any_cut_and_flip(void **state)
 
         while (frames < 8 && ends[frames + 1] <= n)
             frames++;
-        assert_int_equal(frames_read(whole.data, n, &who, &a, &p), frames ? ST_OK : ST_AGAIN);
+        assert_int_equal(frames_read(whole.data, n, &who, &a, &p, &good_n), frames ? ST_OK : ST_AGAIN);
         assert_int_equal(p.tokens_n, frames * 20);
+        assert_int_equal(good_n, n >= ends[0] ? ends[frames] : 0);
+        assert_int_equal(frames_end(whole.data, n, &who, 20), frames >= 1 ? ends[1] : 0);
+        assert_int_equal(frames_end(whole.data, n, &who, 25), 0);
         arena_reset(&a);
     }
     for (size_t at = 0; at < whole.n; at++) {
@@ -548,7 +566,7 @@ static void frames_survive_any_cut_and_flip(void **state)
             frame++;
         if (at < ends[0])
             frame = 0;
-        assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), frame ? ST_OK : ST_AGAIN);
+        assert_int_equal(frames_read(b.data, b.n, &who, &a, &p, &good_n), frame ? ST_OK : ST_AGAIN);
         assert_int_equal(p.tokens_n, frame * 20);
         if (p.tokens_n > 0)
             assert_memory_equal(p.tokens, tokens, (size_t)p.tokens_n * 4);
@@ -569,6 +587,7 @@ static void frames_of_two_writers_are_cut(void **state)
     struct ckpt_progress p;
     struct ckpt_identity seeded = who;
     struct arena a;
+    size_t good_n;
 
     (void)state;
     for (int i = 0; i < 60; i++)
@@ -577,40 +596,57 @@ static void frames_of_two_writers_are_cut(void **state)
     frame_add_identity(&b, &who);
     frame_add_tokens(&b, &who, tokens, 0, 20);
     frame_add_tokens(&b, &who, other, 20, 40);
-    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_OK);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p, &good_n), ST_OK);
     assert_int_equal(p.tokens_n, 20);
     buf_reset(&b);
     seeded.seed++;
     frame_add_identity(&b, &who);
     frame_add_tokens(&b, &seeded, tokens, 0, 20);
-    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_AGAIN);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p, &good_n), ST_AGAIN);
     buf_reset(&b);
     frame_add_identity(&b, &who);
     frame_add_tokens(&b, &who, tokens, 0, 20);
     frame_add_tokens(&b, &who, tokens, 30, 40);
-    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p), ST_OK);
+    assert_int_equal(frames_read(b.data, b.n, &who, &a, &p, &good_n), ST_OK);
     assert_int_equal(p.tokens_n, 20);
     arena_fini(&a);
     buf_fini(&b);
 }
 
+static int redis_begin(void **state)
+{
+    (void)state;
+    if (redis_server_there())
+        redis_server_start(&redis, NULL);
+    return 0;
+}
+
+static int redis_end(void **state)
+{
+    (void)state;
+    redis_server_end(&redis);
+    return 0;
+}
+
 int main(void)
 {
-#define BOTH(f) cmocka_unit_test_setup_teardown(f, begin_sqlite, end), cmocka_unit_test_setup_teardown(f, begin_mem, end)
+#define EACH(f) \
+    cmocka_unit_test_setup_teardown(f, begin_sqlite, end), cmocka_unit_test_setup_teardown(f, begin_mem, end), \
+    cmocka_unit_test_setup_teardown(f, begin_redis, end)
     const struct CMUnitTest tests[] = {
-        BOTH(progress_grows),
-        BOTH(keys_are_apart),
-        BOTH(another_identity_is_ignored),
-        BOTH(saving_again_is_safe),
-        BOTH(missing_part_is_told_item_by_item),
-        BOTH(older_token_is_fenced),
-        BOTH(fence_refuses_the_whole_batch),
-        BOTH(tokens_go_up_whatever_the_clock),
-        BOTH(starts_count_runs_that_died),
-        BOTH(hand_over_of_all_leaves_nothing),
-        BOTH(attempts_go_with_their_record),
-        BOTH(older_token_begins_nothing),
-        BOTH(many_are_loaded_in_one_call),
+        EACH(progress_grows),
+        EACH(keys_are_apart),
+        EACH(another_identity_is_ignored),
+        EACH(saving_again_is_safe),
+        EACH(missing_part_is_told_item_by_item),
+        EACH(older_token_is_fenced),
+        EACH(fence_refuses_the_whole_batch),
+        EACH(tokens_go_up_whatever_the_clock),
+        EACH(starts_count_runs_that_died),
+        EACH(hand_over_of_all_leaves_nothing),
+        EACH(attempts_go_with_their_record),
+        EACH(older_token_begins_nothing),
+        EACH(many_are_loaded_in_one_call),
         cmocka_unit_test(errors_have_names),
         cmocka_unit_test_setup_teardown(ended_job_leaves_no_file, begin_sqlite, end),
         cmocka_unit_test(frames_survive_any_cut_and_flip),
@@ -618,5 +654,5 @@ int main(void)
     };
 
     log_level_set(LOG_ERROR);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, redis_begin, redis_end);
 }
