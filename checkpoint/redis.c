@@ -1,7 +1,7 @@
 /* The store that workers share: Redis as a cache of progress that may always be gone, empty or older than the truth.
  *
  * A sequence is one string of frames that grows by SETRANGE at a fixed offset, so that a save whose answer got lost is sent
- * again without harm. Where the next frames go is remembered per sequence (struct cut: how many tokens, the byte where they
+ * again without harm. Where the next frames go is remembered per sequence (struct redis_cut: how many tokens, the byte where they
  * end, the last bytes there, which are the running hash of all of them); the script compares those bytes, so a store that lost
  * or replaced something answers "gap" instead of being spoilt. The memory of cuts is a cache of fixed size: what is not in it
  * is learnt by reading the sequence.
@@ -15,8 +15,7 @@
 #include <string.h>
 
 #include "checkpoint/frames.h"
-#include "checkpoint/ops.h"
-#include "checkpoint/redis_link.h"
+#include "checkpoint/redis_store.h"
 #include "checkpoint/redis_tls.h"
 
 #define CUTS_N 16384                         /* a window of running sequences has room */
@@ -26,128 +25,20 @@
 #define SAVE_BYTES_MAX (1 << 20)             /* of one script, while it runs nobody else is served */
 #define LOADS_MAX 256                        /* in one exchange */
 #define VALUE_BYTES_MAX (16 << 20)           /* read of a sequence: 4 M tokens. More is a stranger's, or goes unread */
-#define FORGET_MAX 1000                      /* of one script */
 #define KEEP_MS (INT64_C(7) * 24 * 3600 * 1000)
 #define SEQUENCE_TOKENS 4096                 /* for the estimate of memory: a long answer */
 #define GROWN_PERCENT 170                    /* a string that grows is given room ahead: 5176 B for 3072 B were measured */
-
-enum { FENCED = -1, GAP = -2 };              /* answers of the scripts */
 
 struct place {
     int64_t end;                             /* the byte where the next frames go */
     char tail[TAIL_N];                       /* the bytes before it */
 };
 
-struct cut {
+struct redis_cut {
     struct ckpt_key key;
     int32_t tokens_n;                        /* 0: the slot is free */
     struct place place;
 };
-
-struct source {
-    uint64_t job;
-    int32_t number;
-};
-
-struct redis_ckpt {
-    struct ckpt ckpt;
-    struct redis_link *link;
-    int64_t life_ms, keep_ms;                /* of items; of fences and sets */
-    struct cut *cuts;
-    uint32_t pushed_n;                       /* cuts pushed out so far: which of the ways is next */
-    /* of the call under way */
-    struct source *sources;
-    size_t sources_n, sources_room;
-    struct buf frames, ends, name;
-};
-
-/* ---- names ---- */
-
-static const char *name_of(struct redis_ckpt *c, char kind, uint64_t job, int32_t source)
-{
-    buf_reset(&c->name);
-    buf_add_format(&c->name, "ns:%c:{%016" PRIx64 ":%" PRId32 "}", kind, job, source);
-    return buf_text(&c->name);
-}
-
-static void arg_name(struct redis_ckpt *c, char kind, uint64_t job, int32_t source)
-{
-    redis_arg_text(c->link, name_of(c, kind, job, source));
-}
-
-static void arg_sources(struct redis_ckpt *c, uint64_t job)
-{
-    buf_reset(&c->name);
-    buf_add_format(&c->name, "ns:j:{%016" PRIx64 "}", job);
-    redis_arg(c->link, c->name.data, c->name.n);
-}
-
-static void arg_sequence(struct redis_ckpt *c, const struct ckpt_key *key)
-{
-    name_of(c, 'c', key->job, key->source);
-    buf_add_format(&c->name, ":%" PRId64 ":%" PRId32, key->offset, key->choice);
-    redis_arg(c->link, c->name.data, c->name.n);
-}
-
-static void arg_record(struct redis_ckpt *c, const struct ckpt_key *key)
-{
-    name_of(c, 'a', key->job, key->source);
-    buf_add_format(&c->name, ":%" PRId64, key->offset);
-    redis_arg(c->link, c->name.data, c->name.n);
-}
-
-static void arg_member(struct redis_ckpt *c, const struct ckpt_key *key, bool with_choice)
-{
-    buf_reset(&c->name);
-    buf_add_format(&c->name, with_choice ? "%" PRId64 ":%" PRId32 : "%" PRId64, key->offset, key->choice);
-    redis_arg(c->link, c->name.data, c->name.n);
-}
-
-static void arg_run(struct redis_ckpt *c, uint64_t run)
-{
-    char text[17];
-
-    snprintf(text, sizeof text, "%016" PRIx64, run);
-    redis_arg(c->link, text, 16);
-}
-
-/* ---- the sources of a call, and how a script that writes begins ---- */
-
-/* Its number among the sources of the call, from 1. */
-static size_t source_add(struct redis_ckpt *c, const struct ckpt_key *key)
-{
-    for (size_t i = c->sources_n; i > 0; i--)
-        if (c->sources[i - 1].job == key->job && c->sources[i - 1].number == key->source)
-            return i;
-    if (c->sources_n == c->sources_room) {
-        c->sources_room = c->sources_room > 0 ? 2 * c->sources_room : 16;
-        c->sources = mem_grow(c->sources, c->sources_room * sizeof *c->sources);
-    }
-    c->sources[c->sources_n++] = (struct source){ key->job, key->source };
-    return c->sources_n;
-}
-
-/* items_keys_n keys and args_n arguments follow: first the keys, then arguments_begin, then the rest. Every script of a call
- * checks every fence of the call. */
-static void script_begin(struct redis_ckpt *c, enum redis_script script, size_t items_keys_n, size_t args_n)
-{
-    redis_command_script(c->link, script, 3 * c->sources_n + items_keys_n, 4 + c->sources_n + args_n);
-    for (size_t i = 0; i < c->sources_n; i++) {
-        arg_name(c, 'f', c->sources[i].job, c->sources[i].number);
-        arg_name(c, 'i', c->sources[i].job, c->sources[i].number);
-        arg_sources(c, c->sources[i].job);
-    }
-}
-
-static void arguments_begin(struct redis_ckpt *c, uint64_t token)
-{
-    redis_arg_number(c->link, (int64_t)token);
-    redis_arg_number(c->link, (int64_t)c->sources_n);
-    redis_arg_number(c->link, c->keep_ms);
-    redis_arg_number(c->link, c->life_ms);
-    for (size_t i = 0; i < c->sources_n; i++)
-        redis_arg_number(c->link, c->sources[i].number);
-}
 
 /* ---- fencing ---- */
 
@@ -168,8 +59,8 @@ static status redis_acquire(struct ckpt *ckpt, uint64_t job, int32_t source, uin
 
     TRY(redis_link_ready(c->link));
     redis_command_script(c->link, SCRIPT_ACQUIRE, 2, 2);
-    arg_name(c, 'f', job, source);
-    arg_sources(c, job);
+    redis_arg_name(c, 'f', job, source);
+    redis_arg_sources(c, job);
     redis_arg_number(c->link, source);
     redis_arg_number(c->link, c->keep_ms);
     TRY(redis_link_exchange(c->link, take_number, &next));
@@ -186,7 +77,7 @@ static bool key_equal(const struct ckpt_key *a, const struct ckpt_key *b)
 }
 
 /* The first of the CUT_WAYS slots where it may stand. */
-static struct cut *cuts_of(const struct redis_ckpt *c, const struct ckpt_key *key)
+static struct redis_cut *cuts_of(const struct redis_ckpt *c, const struct ckpt_key *key)
 {
     const uint64_t words[3] = { key->job, (uint64_t)key->offset, (uint64_t)(uint32_t)key->source << 32 | (uint32_t)key->choice };
 
@@ -195,7 +86,7 @@ static struct cut *cuts_of(const struct redis_ckpt *c, const struct ckpt_key *ke
 
 static bool cut_get(const struct redis_ckpt *c, const struct ckpt_key *key, int32_t tokens_n, struct place *out)
 {
-    const struct cut *cut = cuts_of(c, key);
+    const struct redis_cut *cut = cuts_of(c, key);
 
     for (int i = 0; i < CUT_WAYS; i++)
         if (cut[i].tokens_n == tokens_n && key_equal(&cut[i].key, key)) {
@@ -207,7 +98,7 @@ static bool cut_get(const struct redis_ckpt *c, const struct ckpt_key *key, int3
 
 static void cut_set(struct redis_ckpt *c, const struct ckpt_key *key, int32_t tokens_n, const struct place *place)
 {
-    struct cut *cut = cuts_of(c, key), *to = NULL;
+    struct redis_cut *cut = cuts_of(c, key), *to = NULL;
 
     for (int i = 0; i < CUT_WAYS && to == NULL; i++)
         if (cut[i].tokens_n > 0 && key_equal(&cut[i].key, key))
@@ -217,12 +108,12 @@ static void cut_set(struct redis_ckpt *c, const struct ckpt_key *key, int32_t to
             to = &cut[i];
     if (to == NULL)
         to = &cut[c->pushed_n++ % CUT_WAYS];
-    *to = (struct cut){ *key, tokens_n, *place };
+    *to = (struct redis_cut){ *key, tokens_n, *place };
 }
 
-static void cut_forget(struct redis_ckpt *c, const struct ckpt_key *key)
+void redis_cut_forget(struct redis_ckpt *c, const struct ckpt_key *key)
 {
-    struct cut *cut = cuts_of(c, key);
+    struct redis_cut *cut = cuts_of(c, key);
 
     for (int i = 0; i < CUT_WAYS; i++)
         if (key_equal(&cut[i].key, key))
@@ -245,7 +136,7 @@ static void read_add(struct redis_ckpt *c, const struct ckpt_key *key)
 {
     redis_command(c->link, 4);
     redis_arg_text(c->link, "GETRANGE");
-    arg_sequence(c, key);
+    redis_arg_sequence(c, key);
     redis_arg_number(c->link, 0);
     redis_arg_number(c->link, VALUE_BYTES_MAX - 1);
 }
@@ -363,7 +254,7 @@ static bool take_save(void *ctx, size_t i, const redisReply *r)
     const size_t *ends = (const size_t *)(const void *)c->ends.data;
     size_t first = i > 0 ? ends[i - 1] : 0;
 
-    if (r->type == REDIS_REPLY_INTEGER && r->integer == FENCED) {
+    if (r->type == REDIS_REPLY_INTEGER && r->integer == REDIS_FENCED) {
         call->fenced = true;
         return true;
     }
@@ -381,13 +272,13 @@ static bool take_save(void *ctx, size_t i, const redisReply *r)
 static void script_save(struct redis_ckpt *c, uint64_t token, const struct ckpt_save_item *items, const struct piece *pieces,
                         size_t n)
 {
-    script_begin(c, SCRIPT_SAVE, n, 5 * n);
+    redis_script_begin(c, SCRIPT_SAVE, n, 5 * n);
     for (size_t i = 0; i < n; i++)
-        arg_sequence(c, &items[i].key);
-    arguments_begin(c, token);
+        redis_arg_sequence(c, &items[i].key);
+    redis_arguments_begin(c, token);
     for (size_t i = 0; i < n; i++) {
-        redis_arg_number(c->link, (int64_t)source_add(c, &items[i].key));
-        arg_member(c, &items[i].key, true);
+        redis_arg_number(c->link, (int64_t)redis_source_add(c, &items[i].key));
+        redis_arg_member(c, &items[i].key, true);
         redis_arg_number(c->link, pieces[i].replaces ? -1 : pieces[i].place.end);
         redis_arg(c->link, pieces[i].place.tail, TAIL_N);
         redis_arg(c->link, c->frames.data + pieces[i].from, pieces[i].n);
@@ -441,7 +332,7 @@ static status redis_save(struct ckpt *ckpt, uint64_t token, const struct ckpt_sa
     c->sources_n = 0;
     buf_reset(&c->frames);
     for (size_t i = 0; i < items_n; i++) {
-        source_add(c, &items[i].key);
+        redis_source_add(c, &items[i].key);
         piece_fill(c, &items[i], &pieces[i]);
     }
     scripts_save(c, token, items, pieces, items_n);
@@ -455,303 +346,6 @@ static status redis_save(struct ckpt *ckpt, uint64_t token, const struct ckpt_sa
         st = ST_AGAIN;
 out:
     free(pieces);
-    return st;
-}
-
-/* ---- attempts ---- */
-
-static bool take_fenced(void *ctx, size_t i, const redisReply *r)
-{
-    bool *fenced = ctx;
-
-    (void)i;
-    *fenced |= r->integer == FENCED;
-    return r->type == REDIS_REPLY_INTEGER;
-}
-
-struct begin_call {
-    struct ckpt_attempts *out;
-    size_t n;
-    bool fenced;
-};
-
-static int32_t count_of(const redisReply *r)
-{
-    long long n = r->type == REDIS_REPLY_INTEGER ? r->integer : r->type == REDIS_REPLY_STRING ? strtoll(r->str, NULL, 10) : 0;
-
-    return n > 0 && n <= 1000000000 ? (int32_t)n : 0;
-}
-
-static struct ckpt_attempts attempts_of(redisReply *const *element)
-{
-    return (struct ckpt_attempts){ .starts = count_of(element[0]), .solo = count_of(element[1]),
-                                   .last_run = element[2]->type == REDIS_REPLY_STRING ? strtoull(element[2]->str, NULL, 16) : 0 };
-}
-
-static bool take_begin(void *ctx, size_t i, const redisReply *r)
-{
-    struct begin_call *call = ctx;
-    size_t first = i * REDIS_ITEMS_MAX, n = call->n - first < REDIS_ITEMS_MAX ? call->n - first : REDIS_ITEMS_MAX;
-
-    if (r->type == REDIS_REPLY_INTEGER)
-        return take_fenced(&call->fenced, i, r);
-    if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 * n)
-        return false;
-    for (size_t k = 0; k < n; k++)
-        call->out[first + k] = attempts_of(r->element + 3 * k);
-    return true;
-}
-
-static status redis_begin(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo,
-                          uint64_t run, struct ckpt_attempts *out)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    struct begin_call call = { out, keys_n, false };
-    status st = ST_OK;
-
-    TRY(redis_link_ready(c->link));
-    c->sources_n = 0;
-    for (size_t i = 0; i < keys_n; i++)
-        source_add(c, &keys[i]);
-    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
-
-        script_begin(c, SCRIPT_BEGIN, end - first, 2 + 2 * (end - first));
-        for (size_t i = first; i < end; i++)
-            arg_record(c, &keys[i]);
-        arguments_begin(c, token);
-        arg_run(c, run);
-        redis_arg_text(c->link, solo ? "1" : "0");
-        for (size_t i = first; i < end; i++) {
-            redis_arg_number(c->link, (int64_t)source_add(c, &keys[i]));
-            arg_member(c, &keys[i], false);
-        }
-    }
-    TRY(redis_link_exchange(c->link, take_begin, &call));
-    TRY(call.fenced ? ST_FENCED : ST_OK);
-out:
-    return st;
-}
-
-static status redis_hand_over(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    bool fenced = false;
-    status st = ST_OK;
-
-    TRY(redis_link_ready(c->link));
-    c->sources_n = 0;
-    for (size_t i = 0; i < keys_n; i++)
-        source_add(c, &keys[i]);
-    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
-
-        script_begin(c, SCRIPT_HAND_OVER, end - first, 1 + 2 * (end - first));
-        for (size_t i = first; i < end; i++)
-            arg_record(c, &keys[i]);
-        arguments_begin(c, token);
-        redis_arg_text(c->link, solo ? "1" : "0");
-        for (size_t i = first; i < end; i++) {
-            redis_arg_number(c->link, (int64_t)source_add(c, &keys[i]));
-            arg_member(c, &keys[i], false);
-        }
-    }
-    TRY(redis_link_exchange(c->link, take_fenced, &fenced));
-    TRY(fenced ? ST_FENCED : ST_OK);
-out:
-    return st;
-}
-
-static bool take_attempts(void *ctx, size_t i, const redisReply *r)
-{
-    struct ckpt_attempts *out = ctx;
-
-    out[i] = (struct ckpt_attempts){ 0, 0, 0 };
-    if (r->type == REDIS_REPLY_ERROR)
-        return true;
-    if (r->type != REDIS_REPLY_ARRAY || r->elements != 3)
-        return false;
-    out[i] = attempts_of(r->element);
-    return true;
-}
-
-static status redis_attempts(struct ckpt *ckpt, const struct ckpt_key *keys, size_t keys_n, struct ckpt_attempts *out)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    status st = ST_OK;
-
-    TRY(redis_link_ready(c->link));
-    for (size_t i = 0; i < keys_n; i++) {
-        redis_command(c->link, 5);
-        redis_arg_text(c->link, "HMGET");
-        arg_record(c, &keys[i]);
-        redis_arg_text(c->link, "n");
-        redis_arg_text(c->link, "solo");
-        redis_arg_text(c->link, "run");
-    }
-    TRY(redis_link_exchange(c->link, take_attempts, out));
-out:
-    return st;
-}
-
-/* ---- the end of records and jobs ---- */
-
-static status redis_forget(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    bool fenced = false;
-    status st = ST_OK;
-
-    TRY(redis_link_ready(c->link));
-    c->sources_n = 0;
-    for (size_t i = 0; i < keys_n; i++) {
-        source_add(c, &keys[i]);
-        cut_forget(c, &keys[i]);
-    }
-    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
-
-        script_begin(c, SCRIPT_FORGET, 2 * (end - first), 3 * (end - first));
-        for (size_t i = first; i < end; i++) {
-            arg_sequence(c, &keys[i]);
-            arg_record(c, &keys[i]);
-        }
-        arguments_begin(c, token);
-        for (size_t i = first; i < end; i++) {
-            redis_arg_number(c->link, (int64_t)source_add(c, &keys[i]));
-            arg_member(c, &keys[i], true);
-            arg_member(c, &keys[i], false);
-        }
-    }
-    TRY(redis_link_exchange(c->link, take_fenced, &fenced));
-    TRY(fenced ? ST_FENCED : ST_OK);
-out:
-    return st;
-}
-
-static bool take_sources(void *ctx, size_t i, const redisReply *r)
-{
-    struct redis_ckpt *c = ctx;
-
-    (void)i;
-    c->sources_n = 0;
-    if (r->type == REDIS_REPLY_ERROR)
-        return true;
-    if (r->type != REDIS_REPLY_ARRAY)
-        return false;
-    for (size_t k = 0; k < r->elements; k++) {
-        struct ckpt_key key = { 0 };
-
-        if (r->element[k]->type != REDIS_REPLY_STRING)
-            return false;
-        key.source = (int32_t)strtol(r->element[k]->str, NULL, 10);
-        source_add(c, &key);
-    }
-    return true;
-}
-
-/* The sources of a job, in c->sources. */
-static status sources_read(struct redis_ckpt *c, uint64_t job)
-{
-    status st = ST_OK;
-
-    redis_command(c->link, 2);
-    redis_arg_text(c->link, "SMEMBERS");
-    arg_sources(c, job);
-    TRY(redis_link_exchange(c->link, take_sources, c));
-    for (size_t i = 0; i < c->sources_n; i++)
-        c->sources[i].job = job;
-out:
-    return st;
-}
-
-struct forget_call {
-    bool fenced;
-    int64_t left;
-};
-
-static bool take_left(void *ctx, size_t i, const redisReply *r)
-{
-    struct forget_call *call = ctx;
-
-    (void)i;
-    call->fenced |= r->integer == FENCED;
-    call->left += r->integer > 0 ? r->integer : 0;
-    return r->type == REDIS_REPLY_INTEGER;
-}
-
-/* Takes up to `most` items of each source away, and tells what is left. */
-static status sources_forget(struct redis_ckpt *c, uint64_t token, int64_t most, int64_t *left)
-{
-    struct forget_call call = { false, 0 };
-    status st = ST_OK;
-
-    for (size_t i = 0; i < c->sources_n; i++) {
-        uint64_t job = c->sources[i].job;
-        int32_t source = c->sources[i].number;
-
-        redis_command_script(c->link, SCRIPT_FORGET_SOURCE, 2, 4);
-        arg_name(c, 'f', job, source);
-        arg_name(c, 'i', job, source);
-        redis_arg_number(c->link, (int64_t)token);
-        for (int k = 0; k < 2; k++) {
-            name_of(c, k == 0 ? 'c' : 'a', job, source);
-            buf_add_byte(&c->name, ':');
-            redis_arg(c->link, c->name.data, c->name.n);
-        }
-        redis_arg_number(c->link, most);
-    }
-    if (c->sources_n > 0)
-        TRY(redis_link_exchange(c->link, take_left, &call));
-    *left = call.left;
-    TRY(call.fenced ? ST_FENCED : ST_OK);
-out:
-    return st;
-}
-
-/* All fences first, so that a job with a newer owner keeps everything. Fences and the set of sources stay until they expire. */
-static status redis_forget_job(struct ckpt *ckpt, uint64_t token, uint64_t job)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    status st = ST_OK;
-    int64_t left;
-
-    TRY(redis_link_ready(c->link));
-    TRY(sources_read(c, job));
-    TRY(sources_forget(c, token, 0, &left));
-    while (left > 0)
-        TRY(sources_forget(c, token, FORGET_MAX, &left));
-out:
-    return st;
-}
-
-static bool take_sum(void *ctx, size_t i, const redisReply *r)
-{
-    int64_t *sum = ctx;
-
-    if (i == 0)
-        *sum = 0;
-    if (r->type == REDIS_REPLY_INTEGER)
-        *sum += r->integer;
-    return r->type == REDIS_REPLY_INTEGER || r->type == REDIS_REPLY_ERROR;
-}
-
-static status redis_count(struct ckpt *ckpt, uint64_t job, int64_t *out)
-{
-    struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
-    status st = ST_OK;
-
-    TRY(redis_link_ready(c->link));
-    TRY(sources_read(c, job));
-    for (size_t i = 0; i < c->sources_n; i++) {
-        redis_command(c->link, 2);
-        redis_arg_text(c->link, "SCARD");
-        arg_name(c, 'i', job, c->sources[i].number);
-    }
-    *out = 0;
-    if (c->sources_n > 0)
-        TRY(redis_link_exchange(c->link, take_sum, out));
-out:
     return st;
 }
 
