@@ -3,7 +3,9 @@
  *
  * usage: kafka_echo fill URL RECORDS BYTES PARTITIONS     makes the topics, adds records that carry their number
  *        kafka_echo work URL [--set name=value]... [--idle-ms N] [--hold N] [--every N] [--dead N] [--lose N] [--quiet]
- *        kafka_echo audit URL [--set name=value]...      exit 1 and a line for each kind of breach of I1-I5
+ *        kafka_echo audit URL [--set name=value]...      exit 1 where one of I1-I5 is broken; prints the counts
+ *        kafka_echo commits URL                          what the group has committed: partition, offset, metadata
+ *        kafka_echo commit URL PARTITION OFFSET TEXT     commits that as another tool would
  * work ends after --idle-ms without a record and with nothing open, or after SIGTERM (drain, leave). --hold: records are answered
  * out of order, N of them at a time; --every: at most one group in N ms; --dead: each N-th is a dead letter; --lose: each N-th is not
  * answered at all (its age grows). NIGHTSHIFT_FAILPOINT kills it on cue. */
@@ -52,6 +54,7 @@ static int fill(const char *url, int64_t n, size_t bytes, int32_t partitions)
     struct topic_writer *w;
     char *value = mem_take(bytes + 64);
     struct error err;
+    char id[300];
     bool made;
 
     if (topics_open(&cfg, url, &topics, &err) != ST_OK)
@@ -59,7 +62,8 @@ static int fill(const char *url, int64_t n, size_t bytes, int32_t partitions)
     for (int kind = 0; kind < TOPIC_KINDS_N; kind++)
         if (topic_make(topics, (enum topic_kind)kind, &shape, &made, &err) != ST_OK)
             die("make", &err);
-    if (topic_writer_open(topics, "kafka_echo.fill", &w, &err) != ST_OK)
+    snprintf(id, sizeof id, "fill.%.280s", topics_name(topics, TOPIC_PROMPTS));
+    if (topic_writer_open(topics, id, &w, &err) != ST_OK)
         die("writer", &err);
     memset(value, 'x', bytes + 64);
     for (int64_t i = 0; i < n; i++) {
@@ -92,6 +96,7 @@ struct worker {
     struct queue *q;
     struct bqueue *records;
     atomic_llong polled_n, open_n, durable_n, lost_n, retries_n, groups_n;
+    atomic_llong first_ns, last_ns;        /* of records: when the first one came, when the last one was durable */
     atomic_int exit_code;
     uint64_t dice;
 };
@@ -145,6 +150,7 @@ static bool group_commit(struct worker *w, struct record **r, size_t n)
         buf_fini(&text[i]);
     }
     w->groups_n++;
+    w->last_ns = clock_mono_ns();
     w->open_n -= (long long)n;
     free(results);
     free(text);
@@ -236,7 +242,8 @@ static void poll_run(struct worker *w)
         }
         if (st == ST_OK) {
             idle_since = now;
-            w->polled_n++;
+            if (w->polled_n++ == 0)
+                w->first_ns = now;
             if (w->o.lose > 0 && r->offset % w->o.lose == 0)
                 continue;      /* kept open for ever; its memory, too */
             w->open_n++;
@@ -261,6 +268,7 @@ static int work(const struct options *o)
     const struct sigaction on_term = { .sa_handler = stop_take };
     struct queue_counts counts;
     struct rusage use;
+    double seconds;
     pthread_t commit;
     struct error err;
     status st;
@@ -281,13 +289,16 @@ static int work(const struct options *o)
     pthread_join(commit, NULL);
     queue_read_counts(w.q, &counts);
     getrusage(RUSAGE_SELF, &use);
+    seconds = (double)(w.last_ns - w.first_ns) / 1e9;
     queue_leave(w.q, clock_mono_ns() + 3 * NS_PER_S);
-    printf("{\"polled\": %lld, \"durable\": %lld, \"lost\": %lld, \"retries\": %lld, \"groups\": %lld, \"commits\": %" PRId64
-           ", \"commit_ms_p99\": %" PRId64 ", \"commit_ms_max\": %" PRId64 ", \"remade\": %" PRId64 ", \"fences\": %" PRId64
-           ", \"rebalances\": %" PRId64 ", \"skipped\": %" PRId64 ", \"dead\": %" PRId64 ", \"lag\": %" PRId64 ", \"rss_kb\": %ld}\n",
-           (long long)w.polled_n, (long long)w.durable_n, (long long)w.lost_n, (long long)w.retries_n, (long long)w.groups_n,
-           counts.commits_n, counts.commit_ms_p99, counts.commit_ms_max, counts.producers_remade_n, counts.fences_n, counts.rebalances_n,
-           counts.skipped_n, counts.dead_n, counts.lag_n, use.ru_maxrss);
+    printf("{\"polled\": %lld, \"durable\": %lld, \"lost\": %lld, \"retries\": %lld, \"groups\": %lld, \"seconds\": %.3f, "
+           "\"records_per_s\": %.0f, \"cpu_s\": %.2f, \"rss_kb\": %ld, ", (long long)w.polled_n, (long long)w.durable_n,
+           (long long)w.lost_n, (long long)w.retries_n, (long long)w.groups_n, seconds,
+           seconds > 0 ? (double)w.durable_n / seconds : 0, (double)clock_cpu_ns() / 1e9, use.ru_maxrss);
+    printf("\"commits\": %" PRId64 ", \"commit_ms_p99\": %" PRId64 ", \"commit_ms_max\": %" PRId64 ", \"remade\": %" PRId64
+           ", \"fences\": %" PRId64 ", \"rebalances\": %" PRId64 ", \"skipped\": %" PRId64 ", \"dead\": %" PRId64
+           ", \"lag\": %" PRId64 "}\n", counts.commits_n, counts.commit_ms_p99, counts.commit_ms_max, counts.producers_remade_n,
+           counts.fences_n, counts.rebalances_n, counts.skipped_n, counts.dead_n, counts.lag_n);
     fflush(stdout);
     for (void *left[1]; bqueue_pop(w.records, left, 1, 0) > 0;)
         queue_record_give(w.q, left[0]);
@@ -428,6 +439,37 @@ static int audit(const char *url)
     return missing_n + doubled_n + orphans_n + marks_n > 0;
 }
 
+static int commits_print(const char *url)
+{
+    struct topic_commit *commit;
+    struct topics *t;
+    int32_t n;
+    struct error err;
+
+    if (topics_open(&cfg, url, &t, &err) != ST_OK)
+        die("open", &err);
+    if (topic_read_commits(t, cfg.kafka_group, &commit, &n, &err) != ST_OK)
+        die("commits", &err);
+    for (int32_t i = 0; i < n; i++)
+        printf("%" PRId32 " %" PRId64 " %s\n", i, commit[i].offset, commit[i].metadata != NULL ? commit[i].metadata : "");
+    topic_commits_free(commit, n);
+    topics_close(t);
+    return 0;
+}
+
+static int commit_write(const char *url, int32_t partition, int64_t offset, const char *metadata)
+{
+    struct topics *t;
+    struct error err;
+
+    if (topics_open(&cfg, url, &t, &err) != ST_OK)
+        die("open", &err);
+    if (topic_write_commit(t, cfg.kafka_group, partition, offset, metadata, &err) != ST_OK)
+        die("commit", &err);
+    topics_close(t);
+    return 0;
+}
+
 /* Takes every flag; returns how many other arguments there are. */
 static int flags_read(int argc, char **argv, struct options *o)
 {
@@ -477,6 +519,10 @@ int main(int argc, char **argv)
         return work(&o);
     if (n == 2 && strcmp(argv[0], "audit") == 0)
         return audit(argv[1]);
+    if (n == 2 && strcmp(argv[0], "commits") == 0)
+        return commits_print(argv[1]);
+    if (n == 5 && strcmp(argv[0], "commit") == 0)
+        return commit_write(argv[1], (int32_t)strtol(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), argv[4]);
     fprintf(stderr, "usage: the first lines of tests/live/kafka_echo.c\n");
     return 1;
 }
