@@ -119,6 +119,21 @@ void broker_append(struct broker *b, enum kafka_topic topic, int32_t partition, 
     record_fill(log_add(b, topic, partition, BROKER_PLAIN, -1), &from);
 }
 
+void broker_store(struct broker *b, enum kafka_topic topic, int32_t partition, const struct broker_record *r)
+{
+    record_fill(log_add(b, topic, partition, BROKER_PLAIN, -1), r);
+}
+
+void broker_compact(struct broker *b, enum kafka_topic topic, int32_t partition, int64_t offset)
+{
+    struct broker_log *log = &b->log[topic][partition];
+
+    for (size_t i = log->start_i; i < log->n; i++)
+        if (log->record[i].offset == offset && (log->record[i].fate == BROKER_PLAIN || log->record[i].fate == BROKER_COMMITTED))
+            log->record[i].fate = BROKER_CONTROL;
+    b->changes_n++;
+}
+
 void broker_skip(struct broker *b, enum kafka_topic topic, int32_t partition, int64_t offsets_n)
 {
     b->log[topic][partition].end += offsets_n;
@@ -355,6 +370,28 @@ enum broker_error broker_txn_offset_commit(struct broker *b, const char *id, str
     for (size_t i = 0; i < n; i++)
         group_offset_pend(b, t->txn, &places[i]);
     return BROKER_OK;
+}
+
+enum broker_error broker_offset_commit(struct broker *b, int32_t generation, const char *member,
+                                       const struct kafka_place *places, size_t n)
+{
+    enum broker_error e = group_fence_plain(b, generation, member);
+
+    if (e != BROKER_OK)
+        return e;
+    for (size_t i = 0; i < n; i++)
+        if (places[i].metadata != NULL && strlen(places[i].metadata) > b->metadata_max)
+            return BROKER_OFFSET_METADATA_TOO_LARGE;
+    for (size_t i = 0; i < n; i++)
+        group_offset_set(b, &places[i]);
+    b->changes_n++;
+    return BROKER_OK;
+}
+
+void broker_offset_alter(struct broker *b, const struct kafka_place *place)
+{
+    group_offset_set(b, place);
+    b->changes_n++;
 }
 
 enum broker_error broker_end_txn(struct broker *b, const char *id, struct broker_producer p, bool commit)

@@ -128,7 +128,11 @@ void broker_tick(struct broker *b);
 /* Appends as a producer without transactions does. Everything is copied. */
 void broker_append(struct broker *b, enum kafka_topic topic, int32_t partition, const void *key, size_t key_n,
                    const void *value, size_t value_n);
-/* Makes offsets vanish, as compaction does. */
+/* The same with headers, from an idempotent producer. */
+void broker_store(struct broker *b, enum kafka_topic topic, int32_t partition, const struct broker_record *r);
+/* Compaction: the record is gone, its offset stays a gap. */
+void broker_compact(struct broker *b, enum kafka_topic topic, int32_t partition, int64_t offset);
+/* Makes offsets vanish before they are written. */
 void broker_skip(struct broker *b, enum kafka_topic topic, int32_t partition, int64_t offsets_n);
 /* Retention, or delete-records: everything below is gone. */
 void broker_delete(struct broker *b, enum kafka_topic topic, int32_t partition, int64_t below);
@@ -148,8 +152,12 @@ enum broker_error broker_produce(struct broker *b, const char *id, struct broker
 enum broker_error broker_add_offsets(struct broker *b, const char *id, struct broker_producer p);
 enum broker_error broker_txn_offset_commit(struct broker *b, const char *id, struct broker_producer p, int32_t generation,
                                            const char *member, const struct kafka_place *places, size_t n);
+/* OffsetCommit, without a transaction. */
+enum broker_error broker_offset_commit(struct broker *b, int32_t generation, const char *member,
+                                       const struct kafka_place *places, size_t n);
 enum broker_error broker_end_txn(struct broker *b, const char *id, struct broker_producer p, bool commit);
 void broker_end_txn_late(struct broker *b, const char *id, struct broker_producer p, bool commit, int64_t due_ns);
+void broker_offset_alter(struct broker *b, const struct kafka_place *place);      /* an administrator's tool */
 void broker_expire_ids(struct broker *b);                 /* transactional ids without an open transaction are forgotten */
 
 /* member: "" asks for a new id and gets it. Joining ends with broker_joined. */

@@ -20,7 +20,7 @@ static const struct row { enum model_request request; enum broker_error error; e
     { MODEL_INIT, BROKER_TRANSACTIONAL_ID_AUTHORIZATION_FAILED, EFFECT_REFUSED },
     { MODEL_ADD_PARTITION, BROKER_NOT_COORDINATOR, EFFECT_HIDDEN },
     { MODEL_ADD_PARTITION, BROKER_CONCURRENT_TRANSACTIONS, EFFECT_HIDDEN },
-    { MODEL_ADD_PARTITION, BROKER_TOPIC_AUTHORIZATION_FAILED, EFFECT_ABORT },
+    { MODEL_ADD_PARTITION, BROKER_TOPIC_AUTHORIZATION_FAILED, EFFECT_REFUSED },
     { MODEL_ADD_PARTITION, BROKER_INVALID_PRODUCER_ID_MAPPING, EFFECT_ABORT },
     { MODEL_ADD_PARTITION, BROKER_INVALID_PRODUCER_EPOCH, EFFECT_FATAL },
     { MODEL_PRODUCE, BROKER_NOT_ENOUGH_REPLICAS, EFFECT_HIDDEN },
@@ -29,7 +29,7 @@ static const struct row { enum model_request request; enum broker_error error; e
     { MODEL_PRODUCE, BROKER_MSG_SIZE_TOO_LARGE, EFFECT_ABORT },
     { MODEL_PRODUCE, BROKER_UNKNOWN_PRODUCER_ID, EFFECT_ABORT },
     { MODEL_PRODUCE, BROKER_INVALID_TXN_STATE, EFFECT_ABORT },
-    { MODEL_PRODUCE, BROKER_TOPIC_AUTHORIZATION_FAILED, EFFECT_ABORT },
+    { MODEL_PRODUCE, BROKER_TOPIC_AUTHORIZATION_FAILED, EFFECT_REFUSED },
     { MODEL_PRODUCE, BROKER_OUT_OF_ORDER_SEQUENCE_NUMBER, EFFECT_FATAL },
     { MODEL_PRODUCE, BROKER_INVALID_PRODUCER_EPOCH, EFFECT_FATAL },
     { MODEL_ADD_OFFSETS, BROKER_CONCURRENT_TRANSACTIONS, EFFECT_HIDDEN },
@@ -39,8 +39,8 @@ static const struct row { enum model_request request; enum broker_error error; e
     { MODEL_OFFSET_COMMIT, BROKER_UNKNOWN_MEMBER_ID, EFFECT_FENCED },
     { MODEL_OFFSET_COMMIT, BROKER_FENCED_INSTANCE_ID, EFFECT_FENCED },
     { MODEL_OFFSET_COMMIT, BROKER_REBALANCE_IN_PROGRESS, EFFECT_FENCED },
-    { MODEL_OFFSET_COMMIT, BROKER_OFFSET_METADATA_TOO_LARGE, EFFECT_ABORT },
-    { MODEL_OFFSET_COMMIT, BROKER_GROUP_AUTHORIZATION_FAILED, EFFECT_ABORT },
+    { MODEL_OFFSET_COMMIT, BROKER_OFFSET_METADATA_TOO_LARGE, EFFECT_REFUSED },
+    { MODEL_OFFSET_COMMIT, BROKER_GROUP_AUTHORIZATION_FAILED, EFFECT_REFUSED },
     { MODEL_OFFSET_COMMIT, BROKER_NOT_COORDINATOR, EFFECT_HIDDEN },
     { MODEL_OFFSET_COMMIT, BROKER_COORDINATOR_LOAD_IN_PROGRESS, EFFECT_HIDDEN },
     { MODEL_OFFSET_COMMIT, BROKER_INVALID_PRODUCER_EPOCH, EFFECT_FATAL },
@@ -61,6 +61,13 @@ static const struct row { enum model_request request; enum broker_error error; e
     { MODEL_OFFSET_FETCH, BROKER_COORDINATOR_LOAD_IN_PROGRESS, EFFECT_HIDDEN },
     { MODEL_OFFSET_FETCH, BROKER_UNSTABLE_OFFSET_COMMIT, EFFECT_HIDDEN },
     { MODEL_OFFSET_FETCH, BROKER_GROUP_AUTHORIZATION_FAILED, EFFECT_REFUSED },
+    { MODEL_PLAIN_COMMIT, BROKER_ILLEGAL_GENERATION, EFFECT_FENCED },
+    { MODEL_PLAIN_COMMIT, BROKER_UNKNOWN_MEMBER_ID, EFFECT_FENCED },
+    { MODEL_PLAIN_COMMIT, BROKER_REBALANCE_IN_PROGRESS, EFFECT_FENCED },
+    { MODEL_PLAIN_COMMIT, BROKER_OFFSET_METADATA_TOO_LARGE, EFFECT_REFUSED },
+    { MODEL_PLAIN_COMMIT, BROKER_GROUP_AUTHORIZATION_FAILED, EFFECT_REFUSED },
+    { MODEL_PLAIN_COMMIT, BROKER_NOT_COORDINATOR, EFFECT_HIDDEN },
+    { MODEL_PLAIN_COMMIT, BROKER_COORDINATOR_LOAD_IN_PROGRESS, EFFECT_HIDDEN },
 };
 #define ROWS_N ((int)(sizeof rows / sizeof rows[0]))
 
@@ -77,7 +84,7 @@ const char *model_request_name(enum model_request r)
 {
     static const char *const names[MODEL_REQUESTS_N] = {
         "InitProducerId", "AddPartitionsToTxn", "Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn(commit)",
-        "EndTxn(abort)", "OffsetFetch",
+        "EndTxn(abort)", "OffsetFetch", "OffsetCommit",
     };
 
     return names[r];
@@ -128,13 +135,19 @@ static enum broker_error call_send(struct model_client *c, const struct call *k)
     case MODEL_ADD_PARTITION:
         return broker_add_partition(b, id, c->producer, k->topic, k->partition);
     case MODEL_PRODUCE:
-        return broker_produce(b, id, c->producer, k->topic, k->partition, k->record);
+        if (c->setup.plain)
+            broker_store(b, k->topic, k->partition, k->record);
+        else
+            e = broker_produce(b, id, c->producer, k->topic, k->partition, k->record);
+        return e;
     case MODEL_ADD_OFFSETS:
         return broker_add_offsets(b, id, c->producer);
     case MODEL_OFFSET_COMMIT:
         return broker_txn_offset_commit(b, id, c->producer, k->as->generation, k->as->member, k->places, k->places_n);
     case MODEL_END_COMMIT: case MODEL_END_ABORT:
         return broker_end_txn(b, id, c->producer, k->request == MODEL_END_COMMIT);
+    case MODEL_PLAIN_COMMIT:
+        return broker_offset_commit(b, c->generation, c->member, k->places, k->places_n);
     case MODEL_OFFSET_FETCH:
         for (size_t i = 0; i < k->places_n && e == BROKER_OK; i++) {
             const char *metadata;
@@ -154,12 +167,13 @@ static enum kafka_answer answer_of(struct model_client *c, enum model_request re
     error_set(err, ST_RETRY, "%s: %s", model_request_name(request), broker_error_name(e));
     switch (effect_of(request, e)) {
     case EFFECT_ABORT:
-        c->abortable = true;
+        c->abortable = !c->setup.plain;
         return KAFKA_ABORT;
     case EFFECT_FENCED:
-        c->abortable = true;
+        c->abortable = !c->setup.plain;
         return KAFKA_FENCED_OFFSETS;
     case EFFECT_REFUSED:
+        c->abortable = c->phase == PRODUCER_IN_TXN && !c->setup.plain && request != MODEL_OFFSET_FETCH;
         return KAFKA_REFUSED;
     default:
         c->fatal = true;
@@ -172,10 +186,10 @@ static enum kafka_answer timed_out(struct model_client *c, const struct call *k,
 {
     error_set(err, ST_RETRY, "%s: timed out", model_request_name(k->request));
     switch (k->request) {
-    case MODEL_INIT:
+    case MODEL_INIT: case MODEL_PLAIN_COMMIT:
         return KAFKA_AGAIN;
     case MODEL_ADD_PARTITION: case MODEL_PRODUCE:            /* message.timeout.ms */
-        c->abortable = true;
+        c->abortable = !c->setup.plain;
         return KAFKA_ABORT;
     case MODEL_ADD_OFFSETS: case MODEL_OFFSET_COMMIT:
         return dice_one_in(c->setup.dice, 2) ? KAFKA_AGAIN : KAFKA_UNKNOWN;
@@ -281,7 +295,7 @@ static enum kafka_answer model_init(struct kafka_client *kc, struct error *err)
     if (stopped(c, &answer, err))
         return answer;
     rule(c, c->phase == PRODUCER_NEW, "init of a producer that has been initialised");
-    answer = model_call(c, &k, 2 * NS_PER_S, err);
+    answer = c->setup.plain ? KAFKA_OK : model_call(c, &k, 2 * NS_PER_S, err);
     if (answer == KAFKA_OK)
         c->phase = PRODUCER_READY;
     return answer;
@@ -295,7 +309,7 @@ static enum kafka_answer model_begin(struct kafka_client *kc, struct error *err)
     if (stopped(c, &answer, err))
         return answer;
     rule(c, c->phase == PRODUCER_READY, "begin without init, or inside a transaction");
-    c->phase = PRODUCER_IN_TXN;
+    c->phase = c->setup.plain ? PRODUCER_READY : PRODUCER_IN_TXN;
     c->used = false;
     memset(c->added, 0, sizeof c->added);
     return KAFKA_OK;
@@ -310,7 +324,7 @@ static enum kafka_answer outbox_send(struct model_client *c, struct error *err)
         struct call k = { .request = MODEL_ADD_PARTITION, .topic = o->topic, .partition = o->partition, .record = &o->record };
 
         c->used = true;
-        if (!c->added[o->topic][o->partition])
+        if (!c->setup.plain && !c->added[o->topic][o->partition])
             answer = model_call(c, &k, 8 * NS_PER_S, err);
         if (answer != KAFKA_OK)
             break;
@@ -346,7 +360,7 @@ static enum kafka_answer model_produce(struct kafka_client *kc, enum kafka_topic
 
     if (stopped(c, &answer, err))
         return answer;
-    rule(c, c->phase == PRODUCER_IN_TXN, "produce outside a transaction");
+    rule(c, c->phase == (c->setup.plain ? PRODUCER_READY : PRODUCER_IN_TXN), "produce outside a transaction");
     rule(c, topic != KAFKA_PROMPTS, "produce to the prompts");
     rule(c, record_bytes(&from) <= c->setup.value_max[topic], "a record beyond value_max was produced");
     if (dice_one_in(c->setup.dice, 50))
@@ -355,9 +369,19 @@ static enum kafka_answer model_produce(struct kafka_client *kc, enum kafka_topic
     o = &c->outbox[c->outbox_n++];
     *o = (struct outgoing){ .topic = topic, .partition = dice_below(c->setup.dice, c->setup.broker->partitions_n) };
     model_record_copy(&o->record, &from);
-    if (dice_one_in(c->setup.dice, 3))           /* the background sends; what it meets shows at the next call */
-        (void)outbox_send(c, err);
+    if (c->setup.plain ? c->failed == KAFKA_OK && dice_one_in(c->setup.dice, 3) : dice_one_in(c->setup.dice, 3))
+        c->failed = outbox_send(c, err);         /* the background sends; what it meets shows at the next call */
     return KAFKA_OK;
+}
+
+/* At least once: waits for everything that was produced; what failed is told once, and is for the caller to produce again. */
+static enum kafka_answer outbox_flush(struct model_client *c, struct error *err)
+{
+    enum kafka_answer answer = c->failed != KAFKA_OK ? c->failed : outbox_send(c, err);
+
+    outbox_clear(c);
+    c->failed = KAFKA_OK;
+    return answer;
 }
 
 static enum kafka_answer model_offsets(struct kafka_client *kc, const struct kafka_place *places, size_t n,
@@ -369,6 +393,10 @@ static enum kafka_answer model_offsets(struct kafka_client *kc, const struct kaf
 
     if (stopped(c, &answer, err))
         return answer;
+    if (c->setup.plain) {
+        k.request = MODEL_PLAIN_COMMIT;
+        return model_call(c, &k, 4 * NS_PER_S, err);
+    }
     rule(c, c->phase == PRODUCER_IN_TXN, "offsets outside a transaction");
     c->used = true;
     answer = model_call(c, &k, 4 * NS_PER_S, err);
@@ -386,6 +414,8 @@ static enum kafka_answer model_commit(struct kafka_client *kc, struct error *err
 
     if (stopped(c, &answer, err))
         return answer;
+    if (c->setup.plain)
+        return outbox_flush(c, err);
     rule(c, c->phase == PRODUCER_IN_TXN, "commit outside a transaction");
     answer = outbox_send(c, err);
     if (answer == KAFKA_OK && c->used)
@@ -411,6 +441,8 @@ static enum kafka_answer model_abort(struct kafka_client *kc, struct error *err)
 
     if (c->dead || c->fatal)
         return stopped(c, &answer, err) ? answer : KAFKA_REMAKE;
+    if (c->setup.plain)
+        return KAFKA_OK;
     rule(c, c->phase == PRODUCER_IN_TXN, "abort outside a transaction");
     outbox_clear(c);
     if (c->used)
@@ -429,6 +461,7 @@ static enum kafka_answer model_remake(struct kafka_client *kc, struct error *err
     (void)err;
     outbox_clear(c);
     c->fatal = c->abortable = false;
+    c->failed = KAFKA_OK;
     c->phase = PRODUCER_NEW;
     return c->dead ? KAFKA_UNKNOWN : KAFKA_OK;
 }

@@ -10,6 +10,7 @@
 enum model_request {
     MODEL_INIT, MODEL_ADD_PARTITION, MODEL_PRODUCE, MODEL_ADD_OFFSETS, MODEL_OFFSET_COMMIT, MODEL_END_COMMIT,
     MODEL_END_ABORT, MODEL_OFFSET_FETCH,
+    MODEL_PLAIN_COMMIT,                    /* OffsetCommit, at least once */
     MODEL_REQUESTS_N
 };
 
@@ -28,6 +29,8 @@ struct model_client_setup {
     struct dice *dice;
     struct model_faults *faults;
     const char *transactional_id;
+    bool plain;                                                /* kafka_delivery=at_least_once: no transactions */
+    bool eager;                                                /* kafka_eager: a rebalance takes everything away first */
     int64_t txn_timeout_ns, poll_max_ns, heartbeat_ns;
     int64_t value_max[BROKER_TOPICS_N];
     void (*pass)(void *ctx, int64_t ns);                       /* time goes on, for everybody */

@@ -130,6 +130,8 @@ static void heartbeat(struct model_client *c)
     switch (broker_heartbeat(c->setup.broker, c->member, c->generation)) {
     case BROKER_REBALANCE_IN_PROGRESS:
         c->to_join = true;
+        if (c->setup.eager && c->asked == ASKED_NOTHING && c->assign_told)
+            c->to_revoke = c->owned;
         break;
     case BROKER_UNKNOWN_MEMBER_ID:
         membership_lost(c, true, dice_one_in(c->setup.dice, 2));
@@ -173,7 +175,7 @@ void model_client_tick(struct model_client *c)
         break;
     default:
         heartbeat(c);
-        if (c->in_group == GROUP_IN && c->to_join && !unanswered(c))
+        if (c->in_group == GROUP_IN && c->to_join && !unanswered(c) && !(c->setup.eager && c->owned != 0))
             join(c);
     }
 }

@@ -22,6 +22,7 @@ struct model_client {
     /* producer */
     enum { PRODUCER_NEW, PRODUCER_READY, PRODUCER_IN_TXN } phase;
     bool abortable, fatal, used;     /* used: the broker knows of the transaction */
+    enum kafka_answer failed;        /* plain: of a record that was sent in the background */
     struct broker_producer producer;
     bool added[BROKER_TOPICS_N][BROKER_PARTITIONS_MAX];
     struct outgoing *outbox; size_t outbox_n, outbox_sent;

@@ -43,7 +43,30 @@ enum broker_error group_fence(const struct broker *b, int32_t generation, const 
     return generation == b->generation ? BROKER_OK : BROKER_ILLEGAL_GENERATION;
 }
 
+/* The same, not transactional: stricter about who is nobody, and refused while the assignment is being made. */
+enum broker_error group_fence_plain(const struct broker *b, int32_t generation, const char *member)
+{
+    enum broker_error e;
+
+    if (generation < 0 && member[0] == '\0')
+        return b->state == GROUP_EMPTY ? BROKER_OK : BROKER_UNKNOWN_MEMBER_ID;
+    e = group_fence(b, generation, member);
+    return e == BROKER_OK && b->state == GROUP_COMPLETING ? BROKER_REBALANCE_IN_PROGRESS : e;
+}
+
 /* ---- offsets ---- */
+
+static struct broker_offset offset_make(struct broker *b, const struct kafka_place *place)
+{
+    return (struct broker_offset){ place->offset, mem_copy_text(place->metadata != NULL ? place->metadata : ""),
+                                   ++b->offsets_order };
+}
+
+void group_offset_set(struct broker *b, const struct kafka_place *place)
+{
+    free(b->committed[place->partition].metadata);
+    b->committed[place->partition] = offset_make(b, place);
+}
 
 void group_offset_pend(struct broker *b, int txn, const struct kafka_place *place)
 {
@@ -58,9 +81,7 @@ void group_offset_pend(struct broker *b, int txn, const struct kafka_place *plac
         memset(at, 0, sizeof *at);
     }
     free(at->at.metadata);
-    *at = (struct broker_pending){ place->partition, txn,
-                                   { place->offset, mem_copy_text(place->metadata != NULL ? place->metadata : ""),
-                                     ++b->offsets_order } };
+    *at = (struct broker_pending){ place->partition, txn, offset_make(b, place) };
 }
 
 /* The marker in the offsets topic: what is pending becomes the commit, unless a later record is there already. */

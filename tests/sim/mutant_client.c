@@ -217,7 +217,7 @@ static enum kafka_answer mutant_commit(struct kafka_client *k, struct error *err
     while ((answer = m->inner->ops->init(m->inner, err)) == KAFKA_AGAIN)
         ;
     if (answer != KAFKA_OK)
-        return answer;
+        return KAFKA_UNKNOWN;
     m->swallow_abort = m->mutant == MUTANT_UNKNOWN_IS_FAILED;
     return m->swallow_abort ? KAFKA_ABORT : KAFKA_OK;
 }

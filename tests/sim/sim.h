@@ -48,10 +48,11 @@ struct sim_worker {
     struct flight *group[SIM_COMMIT_MAX]; struct result result[SIM_COMMIT_MAX]; bool durable[SIM_COMMIT_MAX];
     struct buf line[SIM_COMMIT_MAX];
     int group_n;
-    bool group_again;                  /* ST_REJECT of the last try: the same results come again */
+    bool group_again;                  /* ST_RETRY of the last one: the same results come again */
     int64_t not_before_ns;
     int64_t stopped_until_ns, poll_hung_until_ns, commit_hung_until_ns;
-    bool over, over_by_itself;         /* its process has ended */
+    bool in_poll, in_commit;           /* a call of that side is under way, and time goes on in it */
+    bool over;                         /* its process has ended */
     bool draining; int64_t drain_until_ns;
 };
 
@@ -66,6 +67,7 @@ struct sim {
     bool told, calm;
     enum mutant mutant;
     int64_t now_ns, wall_shift_ns, quantum_ns, calm_since_ns;
+    int depth;                         /* of steps that go on while a call waits */
     struct config cfg;
     struct broker broker;
     struct model_faults faults;
@@ -74,6 +76,7 @@ struct sim {
     struct sim_worker *worker[SIM_WORKERS_MAX]; int workers_n;
     int wanted_n;
     bool slots;                        /* stable transactional ids */
+    bool odd;                          /* topics are compacted, cut, altered and widened, too */
     int64_t births_n;
     int to_feed[BROKER_PARTITIONS_MAX], fed_n;
     bool feeding;                      /* a transaction of the feeder is open */
@@ -84,7 +87,8 @@ struct sim {
 };
 
 void sim_tell(const struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void sim_pass(void *sim, int64_t ns);          /* time goes on, for everybody that is not stopped */
+/* Time goes on, for everybody that is not stopped; inside a call that waits, the other sides and workers go on stepping. */
+void sim_pass(void *sim, int64_t ns);
 
 /* sim_worker.c */
 struct sim_worker *sim_worker_start(struct sim *s, const char *id);

@@ -171,6 +171,69 @@ static void broker_fault(struct sim *s)
     }
 }
 
+/* ---- the prompts, by their owners ---- */
+
+static void compacted(struct sim *s, int32_t p)
+{
+    struct check_input *in;
+
+    if (s->check.inputs_n[p] == 0)
+        return;
+    in = &s->check.input[p][dice_below(&s->dice, (int)s->check.inputs_n[p])];
+    sim_tell(s, "%" PRId32 "/%" PRId64 " is compacted away", p, in->offset);
+    broker_compact(&s->broker, KAFKA_PROMPTS, p, in->offset);
+    in->compacted = true;
+    check_input_excuse(&s->check, in);
+}
+
+/* What is cut beyond the group's commit is lost, and the partition stops: that is not for the queue to decide. */
+static void cut(struct sim *s, int32_t p)
+{
+    const struct broker_offset *at = &s->broker.committed[p];
+    int64_t below = dice_below(&s->dice, (int)s->broker.log[KAFKA_PROMPTS][p].end + 1);
+
+    if (s->faults.delivers_again)
+        return;
+    broker_delete(&s->broker, KAFKA_PROMPTS, p, below);
+    sim_tell(s, "%" PRId32 " begins at %" PRId64 " now", p, broker_start(&s->broker, KAFKA_PROMPTS, p));
+    if (broker_start(&s->broker, KAFKA_PROMPTS, p) > (at->metadata != NULL ? at->offset : 0))
+        check_partition_excuse(&s->check, p);
+}
+
+static void altered(struct sim *s, int32_t p)
+{
+    const struct broker_offset *at = &s->broker.committed[p];
+    const struct kafka_place place = { p, at->metadata != NULL ? at->offset : 0,
+                                       dice_one_in(&s->dice, 2) ? "" : "W2:of a later age" };
+
+    sim_tell(s, "another tool commits %" PRId32, p);
+    check_partition_excuse(&s->check, p);
+    broker_offset_alter(&s->broker, &place);
+}
+
+static void topic_fault(struct sim *s)
+{
+    int32_t p = dice_below(&s->dice, s->broker.partitions_n);
+
+    switch (dice_below(&s->dice, 8)) {
+    case 0:
+        cut(s, p);
+        break;
+    case 1:
+        altered(s, p);
+        break;
+    case 2:
+        if (s->broker.partitions_n == BROKER_PARTITIONS_MAX)
+            break;
+        sim_tell(s, "a new partition");
+        s->to_feed[s->broker.partitions_n++] = dice_below(&s->dice, SIM_RECORDS_MAX);
+        broker_rebalance(&s->broker);
+        break;
+    default:
+        compacted(s, p);
+    }
+}
+
 /* Rather one that is in the middle of a group. */
 static int victim(struct sim *s)
 {
@@ -193,7 +256,7 @@ void sim_fault(struct sim *s)
     else if (what <= 2)
         broker_fault(s);
     else if (what == 3)
-        sim_worker_born(s);
+        s->odd && dice_one_in(&s->dice, 2) ? topic_fault(s) : sim_worker_born(s);
     else if (s->workers_n > 0)
         worker_fault(s, victim(s));
 }

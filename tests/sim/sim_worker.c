@@ -177,6 +177,11 @@ struct sim_worker *sim_worker_start(struct sim *s, const char *id)
     o.events = &w->events;
     if (kafka_core_open(&o, &w->core, &err) != ST_OK || ckpt_open("mem:" SIM_STORE, NULL, &w->store, &err) != ST_OK)
         check_wrong(&s->check, "a worker cannot start: %s", err.text);
+    /* Now and then it asks first whether the broker fences. */
+    if (w->core != NULL && s->mutant == MUTANT_NONE && s->faults.error_one_in == 0 && s->faults.lost_one_in == 0 &&
+        s->now_ns >= s->faults.away_until_ns && !setup.plain && dice_one_in(&s->dice, 8) &&
+        kafka_core_probe(w->core, s->now_ns + DRAIN_NS, &err) != ST_OK)
+        check_wrong(&s->check, "the probe says: %s", err.text);
     s->stats->starts_n++;
     sim_tell(s, "%" PRId64 " starts as %s", w->born, w->id);
     return w;
@@ -211,7 +216,7 @@ bool sim_worker_runs(const struct sim_worker *w)
 static void worker_exit(struct sim_worker *w, const char *why)
 {
     sim_tell(w->s, "%" PRId64 " ends: %s", w->born, why);
-    w->over = w->over_by_itself = true;
+    w->over = true;
     w->s->stats->exits_n++;
 }
 
@@ -259,10 +264,18 @@ static void flight_add(struct sim_worker *w, struct record *r)
         return;
     }
     ASSERT(w->flights_n < SIM_FLIGHTS_MAX);
-    for (int i = 0; i < w->flights_n; i++)
-        if (w->flight[i]->rec->source == r->source && w->flight[i]->rec->offset == r->offset &&
-            w->flight[i]->rec->lease == r->lease)
+    for (int i = 0; i < w->flights_n; i++) {
+        const struct record *other = w->flight[i]->rec;
+
+        if (other->source != r->source || other->lease != r->lease)
+            continue;
+        if (other->offset == r->offset)
             check_wrong(&w->s->check, "%" PRId32 "/%" PRId64 " was given out twice", r->source, r->offset);
+        if (r->offset - other->offset >= w->s->cfg.plan_window_max &&
+            !check_input_find(&w->s->check, other->source, other->offset)->answered)
+            check_wrong(&w->s->check, "I11: %" PRId32 "/%" PRId64 " was given out with %" PRId64 " open, beyond the window",
+                        r->source, r->offset, other->offset);
+    }
     f = w->flight[w->flights_n++] = mem_take_zero(1, sizeof *f);
     f->rec = r;
     f->prompt = text_prompt_read(r->value, r->value_n);
@@ -276,9 +289,11 @@ static void step_poll(struct sim_worker *w)
     bool busy;
     status st;
 
-    if (w->s->now_ns < w->poll_hung_until_ns)
+    if (w->in_poll || w->s->now_ns < w->poll_hung_until_ns)
         return;
+    w->in_poll = true;
     st = kafka_core_poll(w->core, 0, &r, &busy, &err);
+    w->in_poll = false;
     if (st == ST_OK)
         flight_add(w, r);
     else if (st != ST_AGAIN)
@@ -381,7 +396,7 @@ static void group_end(struct sim_worker *w)
     (void)check_look(&w->s->check);
     w->s->stats->groups_n++;
     w->s->stats->groups_retry_n += st == ST_RETRY;
-    w->group_again = st == ST_RETRY;
+    w->group_again = st == ST_RETRY && w->group_n > 0;
     for (int i = 0; i < w->group_n; i++)
         durable_n += w->durable[i];
     sim_tell(w->s, "%" PRId64 " ends a group: %s, %d of %d durable %s", w->born, status_name(st), durable_n, w->group_n,
@@ -398,7 +413,8 @@ static void group_end(struct sim_worker *w)
             result_durable(w, f);
         else
             w->s->stats->dropped_n++;
-        if (!w->durable[i] && holding_find(w, f->rec->source, f->rec->lease) != NULL && !f->lost)
+        if (!w->durable[i] && holding_find(w, f->rec->source, f->rec->lease) != NULL && !f->lost &&
+            !w->s->check.stopped[f->rec->source])
             check_wrong(&w->s->check, "%" PRId32 "/%" PRId64 " was dropped, though its source is held", f->rec->source,
                         f->rec->offset);
         flight_drop(w, f);
@@ -407,11 +423,18 @@ static void group_end(struct sim_worker *w)
 
 static void step_commit(struct sim_worker *w)
 {
-    if (w->s->now_ns < w->commit_hung_until_ns || w->s->now_ns < w->not_before_ns)
+    bool more;
+
+    if (w->in_commit || w->s->now_ns < w->commit_hung_until_ns || w->s->now_ns < w->not_before_ns)
         return;
-    if (!w->committing)
+    if (!w->committing) {
         group_begin(w);
-    else if (!kafka_commit_step(w->core, &w->not_before_ns))
+        return;
+    }
+    w->in_commit = true;
+    more = kafka_commit_step(w->core, &w->not_before_ns);
+    w->in_commit = false;
+    if (!more)
         group_end(w);
 }
 
@@ -433,7 +456,7 @@ static void drain_end(struct sim_worker *w)
 
     for (int i = 0; i < w->flights_n; i++)
         finished |= w->flight[i]->loaded && w->flight[i]->tokens_n >= w->flight[i]->prompt.tokens_n;
-    if ((w->committing || finished) && w->s->now_ns < commit_until_ns)
+    if (w->in_poll || w->in_commit || ((w->committing || finished) && w->s->now_ns < commit_until_ns))
         return;
     for (int i = 0; i < w->holdings_n; i++)
         source_save(w, &w->holding[i]);
@@ -449,6 +472,7 @@ void sim_worker_step(struct sim_worker *w)
 {
     int side = dice_below(&w->s->dice, 10);
 
+    w->s->depth++;
     if (w->draining && side == 9)
         drain_end(w);
     else if (side < 4)
@@ -459,4 +483,5 @@ void sim_worker_step(struct sim_worker *w)
         step_save(w);
     else
         step_commit(w);
+    w->s->depth--;
 }
