@@ -9,6 +9,7 @@ enum exit_code {
     EXIT_CODE_FENCED = 3,          /* another owner took over */
     EXIT_CODE_WATCHDOG = 4,
     EXIT_CODE_DEVICE = 5,
+    EXIT_CODE_UNSOUND = 6,         /* audit: an input is lost, doubled or not done; a mark says more than is there */
     EXIT_CODE_STOPPED = 75         /* stopped early with all progress saved: run again to go on */
 };
 

@@ -37,6 +37,14 @@ static void complaint_take(rd_kafka_t *rk, int code, const char *reason, void *o
     snprintf(w->trouble, sizeof w->trouble, "%s: %s", rd_kafka_err2str((rd_kafka_resp_err_t)code), reason);
 }
 
+/* A call that only says "fatal error": the one that made it so. */
+static rd_kafka_resp_err_t cause_of(const struct topic_writer *w, rd_kafka_resp_err_t code)
+{
+    char text[256];
+
+    return code == RD_KAFKA_RESP_ERR__FATAL ? rd_kafka_fatal_error(w->rk, text, sizeof text) : code;
+}
+
 /* Destroys e. */
 static status st_topic_error(struct error *err, const struct topic_writer *w, rd_kafka_error_t *e, const char *doing)
 {
@@ -44,7 +52,7 @@ static status st_topic_error(struct error *err, const struct topic_writer *w, rd
 
     if (e == NULL)
         return ST_OK;
-    st = st_topic(err, w->t, w->trouble, rd_kafka_error_code(e), doing);
+    st = st_topic(err, w->t, w->trouble, cause_of(w, rd_kafka_error_code(e)), doing);
     if (st == ST_REJECT && rd_kafka_error_is_fatal(e))
         st = error_set(err, ST_RETRY, "%s: %s", doing, rd_kafka_error_string(e));
     rd_kafka_error_destroy(e);
@@ -153,6 +161,9 @@ status topic_writer_add(struct topic_writer *w, enum topic_kind kind, int32_t pa
         rd_kafka_poll(w->rk, 100);             /* what waits is sent, or times out with the transaction */
     if (code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE)
         return error_set(err, ST_REJECT, "a record of %zu bytes is longer than " VALUE_BYTES_MAX, r->value_n);
+    code = cause_of(w, code);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR && st_topic(err, w->t, w->trouble, code, "writing a record") == ST_REJECT)
+        return error_set(err, ST_RETRY, "writing a record: %s", rd_kafka_err2str(code));
     return st_topic(err, w->t, w->trouble, code, "writing a record");
 }
 
@@ -179,7 +190,7 @@ status topic_writer_commit(struct topic_writer *w, struct error *err)
         struct error aborted;
 
         st = w->refused != RD_KAFKA_RESP_ERR_NO_ERROR ? st_topic(err, w->t, w->trouble, w->refused, "the broker refuses a record")
-                                                     : st_topic(err, w->t, w->trouble, rd_kafka_error_code(e), "writing");
+                                                     : st_topic(err, w->t, w->trouble, cause_of(w, rd_kafka_error_code(e)), "writing");
         rd_kafka_error_destroy(e);
         return topic_writer_abort(w, &aborted) == ST_OK || st == ST_FENCED ? st : error_set(err, ST_RETRY, "%s", aborted.text);
     }

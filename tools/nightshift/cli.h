@@ -41,12 +41,14 @@ void cli_start(struct cli *cli);
 /* One line on stderr; returns exit_code. */
 int cli_fail(const struct cli *cli, int exit_code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+int cmd_audit(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);
+int cmd_submit(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_validate(int argc, char **argv);
 

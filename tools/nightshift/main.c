@@ -29,6 +29,30 @@ const struct command commands[] = {
       "usage: nightshift status OUT.jsonl\n"
       "Reads the job's files; it may be running.\n"
       "example: nightshift status answers.jsonl --json\n" },
+    { "submit", "a JSONL file's lines into a topic", cmd_submit,
+      "usage: nightshift submit IN.jsonl --queue kafka://HOST:PORT/NAME [options]\n"
+      "Writes every line to the topic NAME.prompts once. Stop it, kill it, run the same command again: it reads back what is there and\n"
+      "writes the rest. Topics that are missing are made. Invalid lines are shown and nothing is sent.\n"
+      "  -q, --queue URL       kafka://HOST:PORT[,HOST:PORT...]/NAME\n"
+      "  -m, --model FILE      lines are judged as `run` would judge them; without: their shape alone\n"
+      "      --job ID          what the job is called (16 digits made of the file's content)\n"
+      "      --key FIELD       record key: custom_id, another field (body.user), or none\n"
+      "      --rate N          records a second, at most\n"
+      "      --no-validate     invalid lines are sent, too, and become dead letters\n"
+      "      --partitions N    of topics that are made (8); --replicas N; --retention-h HOURS (720)\n"
+      "      --quiet           no progress, no summary\n"
+      "example: nightshift submit prompts.jsonl --queue kafka://localhost:9092/demo\n" },
+    { "audit", "proves that every input of a topic has exactly one result", cmd_audit,
+      "usage: nightshift audit --queue kafka://HOST:PORT/NAME [--job ID] [--group G] [--open-ok]\n"
+      "Reads the topics and the group's commits, nothing else, and lists what is missing, doubled or orphaned, and marks that say more\n"
+      "than is there. Exit code 0: clean; 6: not.\n"
+      "  -q, --queue URL       kafka://HOST:PORT[,HOST:PORT...]/NAME\n"
+      "      --job ID          of one job's records alone\n"
+      "      --group G         whose commits (setting kafka_group)\n"
+      "      --open-ok         workers are at it: what is not done yet is no fault\n"
+      "      --quiet           no progress\n"
+      "With --json: one object a fault, then the summary.\n"
+      "example: nightshift audit --queue kafka://localhost:9092/demo\n" },
     { "tokenize", "a text or a line's prompt as token ids", cmd_tokenize,
       "usage: nightshift tokenize -m MODEL.gguf TEXT | -f FILE | --chat IN.jsonl [--line N]\n"
       "A text (- : stdin) is plain, whatever it spells. --chat renders the prompt of line N (1) as run does.\n"
