@@ -11,13 +11,14 @@
 
 /* KEYS: for each source its fence, index and the job's sources; then the items' own.
  * ARGV: token, sources, life of a fence in ms, life of an item in ms, then the number of each source, then what the call needs.
- * A fence older than the token is one that got lost with its data: restored. Its expiry is renewed without a write that
- * a full server refuses. pcall on the two sets: a stranger's value there costs a tidy end of the job, nothing else. */
+ * A fence older than the token is one that got lost with its data: restored. Otherwise its life is renewed, last of all: a script
+ * that has written anything is no longer refused for want of memory, and this one should be. Forgetting needs no memory.
+ * pcall on the two sets: a stranger's value there costs a tidy end of the job, nothing else. */
 #define CALL \
     FENCE \
     "local token, sources = tonumber(ARGV[1]), tonumber(ARGV[2])\n" \
     "local first, at = 3 * sources, 4 + sources\n" \
-    "local stored = {}\n" \
+    "local stored, kept = {}, {}\n" \
     "for i = 1, sources do\n" \
     "  stored[i] = fence(KEYS[3 * i - 2])\n" \
     "  if stored[i] > token then return -1 end\n" \
@@ -26,20 +27,16 @@
     "  if stored[i] < token then\n" \
     "    redis.call('SET', KEYS[3 * i - 2], ARGV[1], 'PX', ARGV[3])\n" \
     "    redis.pcall('SADD', KEYS[3 * i], ARGV[4 + i])\n" \
-    "  else\n" \
-    "    redis.call('PEXPIRE', KEYS[3 * i - 2], ARGV[3])\n" \
     "  end\n" \
-    "  redis.pcall('PEXPIRE', KEYS[3 * i], ARGV[3])\n" \
     "end\n" \
-    "local kept = {}\n" \
     "local function keep(source, member)\n" \
     "  kept[source] = kept[source] or {}\n" \
     "  table.insert(kept[source], member)\n" \
     "end\n" \
-    "local function kept_write()\n" \
-    "  for source, members in pairs(kept) do\n" \
-    "    redis.pcall('SADD', KEYS[3 * source - 1], unpack(members))\n" \
-    "    redis.pcall('PEXPIRE', KEYS[3 * source - 1], ARGV[3])\n" \
+    "local function finish()\n" \
+    "  for i = 1, sources do\n" \
+    "    if kept[i] then redis.pcall('SADD', KEYS[3 * i - 1], unpack(kept[i])) end\n" \
+    "    for k = 3 * i - 2, 3 * i do redis.pcall('PEXPIRE', KEYS[k], ARGV[3]) end\n" \
     "  end\n" \
     "end\n"
 
@@ -92,7 +89,7 @@ const char *const redis_script_text[SCRIPTS_N] = {
         "  end\n"
         "  at = at + 5\n"
         "end\n"
-        "kept_write()\n"
+        "finish()\n"
         "return out\n",
 
     /* Further: run, solo ("1" or "0"). Items: their key; source, member. Answers starts, solo and run of each. */
@@ -112,7 +109,7 @@ const char *const redis_script_text[SCRIPTS_N] = {
         "  out[3 * i - 2], out[3 * i - 1], out[3 * i] = n, n_solo, run\n"
         "  at = at + 2\n"
         "end\n"
-        "kept_write()\n"
+        "finish()\n"
         "return out\n",
 
     /* Further: solo. Items: their key; source, member. */
@@ -136,6 +133,7 @@ const char *const redis_script_text[SCRIPTS_N] = {
         "  end\n"
         "  at = at + 2\n"
         "end\n"
+        "finish()\n"
         "return 0\n",
 
     /* Items: two keys (sequence, attempts); source, two members. */
@@ -146,6 +144,7 @@ const char *const redis_script_text[SCRIPTS_N] = {
         "  redis.pcall('SREM', KEYS[3 * ARGV[at + 1] - 1], ARGV[at + 2], ARGV[at + 3])\n"
         "  at = at + 3\n"
         "end\n"
+        "finish()\n"
         "return 0\n",
 
     /* KEYS: fence, index. ARGV: token, what the names of sequences and of attempts begin with, most to do. Answers how many of

@@ -1,0 +1,677 @@
+/* The progress store in Redis under everything that happens to a real server: death, hang, emptiness, demotion, no memory, no
+ * disk, no scripts, a start that takes long, another's script, strangers' values. The promise is the same each time: an answer in
+ * bounded time, what is loaded is a true beginning of what was saved, and once the server is well again so is the store. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "tests/support/redis_server.h"
+
+enum { SEQUENCES = 40, TOKENS_MAX = 2000, TIMEOUT_MS = 200, HEAL_S = 10 };
+
+static struct redis_server redis;
+static struct config cfg;
+static int32_t tokens[SEQUENCES][TOKENS_MAX];
+static const struct ckpt_identity who = { { 1, 2 }, { 3, 4 }, { 5, 6 }, 7 };
+static const char *const aof[] = { "--appendonly", "yes", "--appendfsync", "everysec", NULL };
+
+static int setup(void **state)
+{
+    (void)state;
+    config_defaults(&cfg);
+    cfg.checkpoint_timeout_ms = TIMEOUT_MS;
+    for (int i = 0; i < SEQUENCES; i++)
+        for (int k = 0; k < TOKENS_MAX; k++) {
+            int both[2] = { i, k };
+
+            tokens[i][k] = (int32_t)(hash64(both, sizeof both, 0) % 50000);
+        }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    redis_server_end(&redis);
+    return 0;
+}
+
+static struct ckpt *store_open(void)
+{
+    struct ckpt *c;
+    struct error err;
+
+    if (ckpt_open(redis.url, &cfg, &c, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return c;
+}
+
+static struct ckpt_key key_of(int i)
+{
+    return (struct ckpt_key){ 9, 0, i, 0 };
+}
+
+static uint64_t acquire(struct ckpt *c)
+{
+    uint64_t token;
+
+    assert_int_equal(ckpt_acquire(c, 9, 0, &token), ST_OK);
+    return token;
+}
+
+static status save(struct ckpt *c, uint64_t token, int i, int32_t saved_n, int32_t n)
+{
+    struct ckpt_save_item item = { key_of(i), who, tokens[i], n, saved_n };
+    uint8_t ok;
+    status st = ckpt_save(c, token, &item, 1, &ok);
+
+    assert_int_equal(ok, st == ST_OK);
+    return st;
+}
+
+/* What the store has of a sequence, every token of it right; -1: no answer. */
+static int32_t load(struct ckpt *c, int i)
+{
+    struct ckpt_key key = key_of(i);
+    struct ckpt_progress p;
+    struct arena a;
+    int32_t n = -1;
+    status st;
+
+    arena_init(&a, 4096);
+    st = ckpt_load(c, &key, &who, &a, &p);
+    if (st != ST_RETRY) {
+        assert_true(st == ST_OK || st == ST_AGAIN);
+        n = st == ST_OK ? p.tokens_n : 0;
+        assert_true(n <= TOKENS_MAX);
+        if (n > 0)
+            assert_memory_equal(p.tokens, tokens[i], (size_t)n * sizeof tokens[0][0]);
+    }
+    arena_fini(&a);
+    return n;
+}
+
+static int32_t starts_of(struct ckpt *c, int i)
+{
+    struct ckpt_key key = key_of(i);
+    struct ckpt_attempts a;
+
+    assert_int_equal(ckpt_attempts(c, &key, 1, &a), ST_OK);
+    return a.starts;
+}
+
+static struct ckpt_counts counts_of(struct ckpt *c)
+{
+    struct ckpt_counts counts;
+
+    ckpt_read_counts(c, &counts);
+    return counts;
+}
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
+}
+
+/* Seconds until a save of a whole sequence is taken again. */
+static double heal(struct ckpt *c, uint64_t token, int i, int32_t n)
+{
+    int64_t begun = clock_mono_ns();
+
+    while (save(c, token, i, 0, n) != ST_OK) {
+        if (clock_mono_ns() - begun > HEAL_S * NS_PER_S)
+            fail_msg("the store does not come back");
+        pause_ms(5);
+    }
+    return (double)(clock_mono_ns() - begun) / 1e9;
+}
+
+/* Every key has an end of life (I9). */
+static void keys_expire(void)
+{
+    char names[65536], *at = names, *name;
+    int n = 0;
+
+    snprintf(names, sizeof names, "%s", redis_server_ask(&redis, "KEYS ns:*"));
+    while ((name = strsep(&at, " ")) != NULL && *name != '\0') {
+        if (strtoll(redis_server_ask(&redis, "TTL %s", name), NULL, 10) <= 0)
+            fail_msg("%s has no end of life", name);
+        n++;
+    }
+    assert_true(n > 0);
+}
+
+/* ---- life and death of the server ---- */
+
+static void keys_have_an_end_of_life(void **state)
+{
+    struct ckpt_key keys[3] = { key_of(1), key_of(2), key_of(3) };
+    struct ckpt_attempts a[3];
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    keys_expire();
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    keys_expire();
+    redis_server_ask(&redis, "PERSIST ns:c:{0000000000000009:0}:1:0");
+    redis_server_ask(&redis, "PERSIST ns:f:{0000000000000009:0}");
+    assert_int_equal(save(c, token, 1, 100, 200), ST_OK);                  /* renewed at each write */
+    assert_int_equal(save(c, token, 1, 50, 50), ST_AGAIN);
+    assert_int_equal(save(c, token, 1, 100, 100), ST_OK);                  /* cuts off, which is a SET */
+    assert_int_equal(ckpt_begin(c, token, keys, 3, true, 5, a), ST_OK);
+    assert_int_equal(ckpt_begin(c, token, keys, 3, true, 6, a), ST_OK);
+    assert_int_equal(ckpt_hand_over(c, token, keys, 2, true), ST_OK);
+    keys_expire();
+    assert_int_equal(load(c, 1), 100);
+    assert_int_equal(ckpt_forget(c, token, keys, 3), ST_OK);
+    keys_expire();
+    assert_string_equal(redis_server_ask(&redis, "KEYS ns:[aci]:*"), "");  /* a fence and the sources are what stays */
+    cfg.checkpoint_ttl_h = 1;
+    ckpt_close(c);
+    c = store_open();
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    assert_in_range(redis_server_number(&redis, "TTL ns:c:{0000000000000009:0}:1:0"), 3500, 3600);
+    assert_in_range(redis_server_number(&redis, "TTL ns:f:{0000000000000009:0}"), 600000, 604800);
+    ckpt_close(c);
+}
+
+/* Row 18. AOF everysec: a second may be lost, the rest is there. */
+static void killed_and_restarted(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+    int64_t begun;
+    int gaps = 0;
+
+    (void)state;
+    redis_server_start(&redis, aof);
+    c = store_open();
+    token = acquire(c);
+    for (int i = 0; i < SEQUENCES; i++)
+        assert_int_equal(save(c, token, i, 0, 500), ST_OK);
+    pause_ms(2200);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < SEQUENCES / 2; i++)
+            assert_int_equal(save(c, token, i, round == 0 ? 500 : 0, 700), ST_OK);
+        redis_server_kill(&redis);
+        begun = clock_mono_ns();
+        assert_int_equal(save(c, token, 1, 700, 800), ST_RETRY);
+        assert_int_equal(load(c, 1), -1);
+        assert_int_equal(ckpt_count(c, 9), -1);
+        assert_false(counts_of(c).up);
+        assert_true(clock_mono_ns() - begun < NS_PER_S);
+        redis_server_start(&redis, aof);
+        assert_true(heal(c, token, SEQUENCES - 1, 500) < 5);
+        for (int i = 0; i < SEQUENCES; i++)
+            assert_true(load(c, i) == 700 || load(c, i) == 500);
+        for (int i = 0; i < SEQUENCES / 2; i++) {
+            status st = save(c, token, i, 700, 800);
+
+            gaps += st == ST_AGAIN;
+            if (st == ST_AGAIN)
+                st = save(c, token, i, 0, 800);
+            assert_int_equal(st, ST_OK);
+            assert_int_equal(load(c, i), 800);
+        }
+    }
+    assert_int_equal(counts_of(c).gaps_n, gaps);
+    assert_true(counts_of(c).reconnects_n >= 3);
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_LINK] >= 3);
+    ckpt_close(c);
+}
+
+/* Restarted between two calls: the next call finds out, and does not fail for it. */
+static void restart_between_calls_goes_unnoticed(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+        redis_server_kill(&redis);
+        redis_server_start(&redis, NULL);
+        if (round == 0)
+            assert_int_equal(save(c, token, 1, 100, 200), ST_AGAIN);
+        else if (round == 1)
+            assert_int_equal(load(c, 1), 0);
+        else
+            assert_int_equal(starts_of(c, 1), 0);
+        assert_int_equal(save(c, token, 1, 0, 200), ST_OK);
+    }
+    assert_int_equal(counts_of(c).reconnects_n, 3);
+    ckpt_close(c);
+}
+
+/* Row 19, and the fence by TIME: a token that was acquired after the loss outgrows every one from before. */
+static void emptied(void **state)
+{
+    struct ckpt_key key = key_of(1);
+    struct ckpt_attempts a;
+    struct ckpt *c, *other;
+    uint64_t old, new;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    other = store_open();
+    old = acquire(c);
+    assert_int_equal(save(c, old, 1, 0, 100), ST_OK);
+    assert_int_equal(ckpt_begin(c, old, &key, 1, false, 5, &a), ST_OK);
+    redis_server_ask(&redis, "FLUSHALL");
+    assert_int_equal(load(c, 1), 0);
+    assert_int_equal(starts_of(c, 1), 0);
+    assert_int_equal(ckpt_hand_over(c, old, &key, 1, false), ST_OK);
+    assert_int_equal(save(c, old, 1, 100, 150), ST_AGAIN);
+    assert_int_equal(save(c, old, 1, 0, 150), ST_OK);
+    assert_int_equal(load(c, 1), 150);
+    redis_server_ask(&redis, "FLUSHALL");
+    pause_ms(2);
+    new = acquire(other);
+    assert_true(new > old);
+    assert_int_equal(save(c, old, 1, 0, 99), ST_FENCED);
+    redis_server_ask(&redis, "FLUSHALL");
+    assert_int_equal(save(c, old, 1, 0, 99), ST_OK);                       /* nobody there knows better */
+    assert_int_equal(save(other, new, 1, 0, 120), ST_OK);                  /* the owner's next write does */
+    assert_int_equal(save(c, old, 1, 99, 110), ST_FENCED);
+    assert_int_equal(load(other, 1), 120);
+    ckpt_close(c);
+    ckpt_close(other);
+}
+
+/* Row 22. */
+static void hang_is_bounded_and_late_replies_go_nowhere(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int i = 0; i < SEQUENCES; i++)
+        assert_int_equal(save(c, token, i, 0, 10 + i), ST_OK);
+    for (int round = 0; round < 4; round++) {
+        int64_t begun = clock_mono_ns(), took;
+        int answers = 0;
+
+        kill(redis.pid, SIGSTOP);
+        if (round % 2 == 0)
+            assert_int_equal(save(c, token, 3, 13, 14), ST_RETRY);         /* perhaps it is carried out, later */
+        else
+            assert_int_equal(load(c, 5), -1);
+        took = clock_mono_ns() - begun;
+        assert_in_range(took / NS_PER_MS, TIMEOUT_MS - 1, 4 * TIMEOUT_MS);
+        begun = clock_mono_ns();
+        for (; clock_mono_ns() - begun < NS_PER_S; answers++)
+            assert_int_equal(load(c, 7), -1);
+        assert_true(answers > 3);                                          /* not each of them waits */
+        kill(redis.pid, SIGCONT);
+        heal(c, token, 3, 13);
+        for (int i = 0; i < SEQUENCES; i++)
+            assert_int_equal(load(c, i), 10 + i);                          /* each answer belongs to its question */
+    }
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_TIMEOUT] >= 4);
+    ckpt_close(c);
+}
+
+/* ---- a server that says no ---- */
+
+/* Row 20. */
+static void demoted(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+    double seconds;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    redis_server_ask(&redis, "REPLICAOF 127.0.0.1 1");
+    assert_int_equal(save(c, token, 1, 100, 200), ST_RETRY);
+    for (int i = 0; i < 20; i++) {
+        status st = save(c, token, 1, 100, 200);
+
+        assert_int_equal(st, ST_RETRY);
+        pause_ms(20);
+    }
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_READONLY] >= 2);
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_READONLY] < 15);          /* it is left in peace in between */
+    redis_server_ask(&redis, "REPLICAOF NO ONE");
+    seconds = heal(c, token, 1, 200);
+    assert_true(seconds < 5);
+    assert_int_equal(load(c, 1), 200);
+    ckpt_close(c);
+}
+
+/* Row 21, OOM: what frees memory still works. */
+static void out_of_memory(void **state)
+{
+    struct ckpt_key keys[SEQUENCES];
+    struct ckpt_attempts a[SEQUENCES];
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int i = 0; i < SEQUENCES; i++) {
+        keys[i] = key_of(i);
+        assert_int_equal(save(c, token, i, 0, 500), ST_OK);
+    }
+    redis_server_ask(&redis, "CONFIG SET maxmemory 1");
+    assert_int_equal(save(c, token, 1, 500, 600), ST_RETRY);
+    assert_int_equal(counts_of(c).errors_n[CKPT_ERROR_FULL], 1);
+    pause_ms(60);
+    assert_int_equal(ckpt_begin(c, token, keys, 2, false, 5, a), ST_RETRY);
+    pause_ms(120);
+    assert_int_equal(load(c, 1), 500);
+    assert_int_equal(ckpt_forget(c, token, keys + 2, SEQUENCES - 2), ST_OK);
+    assert_int_equal(load(c, 2), 0);
+    assert_int_equal(counts_of(c).reconnects_n, 0);
+    redis_server_ask(&redis, "CONFIG SET maxmemory 0");
+    assert_int_equal(save(c, token, 1, 500, 600), ST_OK);
+    ckpt_close(c);
+}
+
+/* Row 21, MISCONF: a snapshot could not be written. */
+static void out_of_disk(void **state)
+{
+    char path[128];
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, (const char *const[]){ "--save", "3600 1", NULL });
+    c = store_open();
+    token = acquire(c);
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    snprintf(path, sizeof path, "%s/dump.rdb", redis.folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    redis_server_ask(&redis, "BGSAVE");
+    for (int i = 0; i < 200 && strstr(redis_server_ask(&redis, "INFO persistence"), "last_bgsave_status:err") == NULL; i++)
+        pause_ms(10);
+    assert_int_equal(save(c, token, 1, 100, 200), ST_RETRY);
+    assert_int_equal(counts_of(c).errors_n[CKPT_ERROR_FULL], 1);
+    redis_server_ask(&redis, "CONFIG SET stop-writes-on-bgsave-error no");
+    heal(c, token, 1, 200);
+    assert_int_equal(load(c, 1), 200);
+    assert_int_equal(counts_of(c).reconnects_n, 0);
+    ckpt_close(c);
+}
+
+/* Row 21, NOSCRIPT: the same call goes on. */
+static void scripts_flushed(void **state)
+{
+    struct ckpt_key key = key_of(1);
+    struct ckpt_attempts a;
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int round = 0; round < 5; round++) {
+        redis_server_ask(&redis, "SCRIPT FLUSH");
+        if (round == 0)
+            assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+        else if (round == 1)
+            assert_int_equal(ckpt_begin(c, token, &key, 1, false, 5, &a), ST_OK);
+        else if (round == 2)
+            assert_int_equal(ckpt_hand_over(c, token, &key, 1, false), ST_OK);
+        else if (round == 3)
+            assert_int_equal(ckpt_forget(c, token, &key, 1), ST_OK);
+        else
+            token = acquire(c);
+    }
+    assert_int_equal(ckpt_forget_job(c, token, 9), ST_OK);
+    ckpt_close(c);
+}
+
+/* Row 21, LOADING: a start that takes long. */
+static void loading(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+    int64_t begun;
+
+    (void)state;
+    redis_server_start(&redis, aof);
+    redis_server_ask(&redis, "DEBUG POPULATE 3000 other 100");
+    c = store_open();
+    token = acquire(c);
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    redis_server_ask(&redis, "BGREWRITEAOF");
+    for (int i = 0; i < 500 && strstr(redis_server_ask(&redis, "INFO persistence"), "aof_rewrite_in_progress:0") == NULL; i++)
+        pause_ms(10);
+    redis_server_kill(&redis);
+    redis_server_launch(&redis, (const char *const[]){ "--appendonly", "yes", "--key-load-delay", "500",
+                                                       "--loading-process-events-interval-bytes", "1024", NULL });
+    begun = clock_mono_ns();
+    while (counts_of(c).errors_n[CKPT_ERROR_LOADING] == 0 && clock_mono_ns() - begun < HEAL_S * NS_PER_S) {
+        save(c, token, 1, 100, 200);
+        pause_ms(2);
+    }
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_LOADING] > 0);
+    redis_server_wait(&redis);
+    heal(c, token, 2, 50);
+    assert_int_equal(load(c, 2), 50);
+    assert_true(load(c, 1) >= 100);
+    ckpt_close(c);
+}
+
+/* Row 21, BUSY: somebody else's script runs and runs. */
+static void busy(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+    pid_t other;
+
+    (void)state;
+    redis_server_start(&redis, (const char *const[]){ "--busy-reply-threshold", "20", NULL });
+    c = store_open();
+    token = acquire(c);
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    other = fork();
+    if (other == 0) {
+        redis_server_ask(&redis, "EVAL while(true)do(redis.call)('PING')end 0");
+        _exit(0);
+    }
+    for (int i = 0; i < 200 && counts_of(c).errors_n[CKPT_ERROR_BUSY] == 0; i++) {
+        save(c, token, 1, 0, 100);
+        pause_ms(10);
+    }
+    assert_true(counts_of(c).errors_n[CKPT_ERROR_BUSY] > 0);
+    assert_string_equal(redis_server_ask(&redis, "SCRIPT KILL"), "OK");
+    waitpid(other, NULL, 0);
+    heal(c, token, 1, 200);
+    assert_int_equal(load(c, 1), 200);
+    ckpt_close(c);
+}
+
+/* Connections cut from outside, again and again. */
+static void cut_off(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int32_t n = 0; n < 300; n += 10) {
+        assert_int_equal(save(c, token, 1, n, n + 10), ST_OK);
+        redis_server_ask(&redis, "CLIENT KILL TYPE normal SKIPME yes");
+    }
+    assert_int_equal(load(c, 1), 300);
+    assert_int_equal(counts_of(c).reconnects_n, 30);
+    ckpt_close(c);
+}
+
+/* ---- strangers' values ---- */
+
+/* Row 23. */
+static void garbage_is_cut(void **state)
+{
+    struct ckpt *c, *other;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    other = store_open();                                                  /* remembers nothing of what c has saved */
+    token = acquire(c);
+    for (int32_t n = 0; n < 1000; n += 100)
+        assert_int_equal(save(c, token, 1, n, n + 100), ST_OK);
+    redis_server_ask(&redis, "SETRANGE ns:c:{0000000000000009:0}:1:0 2000 rubbish");
+    assert_in_range(load(other, 1), 100, 900);
+    assert_int_equal(load(other, 1) % 100, 0);
+    assert_int_equal(save(other, token, 1, load(other, 1), 777), ST_OK);
+    assert_int_equal(load(c, 1), 777);                                     /* nothing of the old tail is left */
+    assert_int_equal(save(c, token, 1, 1000, 1100), ST_AGAIN);
+    assert_int_equal(save(c, token, 1, 0, 1000), ST_OK);
+    redis_server_ask(&redis, "SETRANGE ns:c:{0000000000000009:0}:1:0 3 rubbish");
+    assert_int_equal(load(c, 1), 0);
+    redis_server_ask(&redis, "SET ns:c:{0000000000000009:0}:1:0 rubbish");
+    assert_int_equal(load(c, 1), 0);
+    assert_int_equal(save(c, token, 1, 1000, 1100), ST_AGAIN);
+    assert_int_equal(save(c, token, 1, 0, 1100), ST_OK);
+    assert_int_equal(load(c, 1), 1100);
+    ckpt_close(c);
+    ckpt_close(other);
+}
+
+/* As long as what we wrote, but not what we wrote: a store that fell back to an older state, and grew again. */
+static void other_bytes_of_the_same_length_are_a_gap(void **state)
+{
+    struct ckpt *c, *other;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    other = store_open();
+    token = acquire(c);
+    for (int32_t n = 0; n < 100; n += 10)
+        assert_int_equal(save(c, token, 1, n, n + 10), ST_OK);
+    assert_int_equal(save(other, token, 1, 0, 2000), ST_OK);
+    assert_int_equal(save(c, token, 1, 100, 110), ST_AGAIN);
+    assert_int_equal(load(c, 1), 2000);
+    ckpt_close(c);
+    ckpt_close(other);
+}
+
+static void values_of_another_type(void **state)
+{
+    static const char *const names[] = { "ns:f:{0000000000000009:0}", "ns:i:{0000000000000009:0}", "ns:j:{0000000000000009}",
+                                         "ns:c:{0000000000000009:0}:1:0", "ns:a:{0000000000000009:0}:1" };
+    static const char *const makers[] = { "RPUSH %s x y", "HSET %s n x solo -7 run zz", "SET %s 9e99", "SADD %s 7" };
+    struct ckpt_key key = key_of(1);
+    struct ckpt_attempts a;
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++) {
+        token = acquire(c);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+            char command[128];
+
+            redis_server_ask(&redis, "DEL %s", names[i]);
+            snprintf(command, sizeof command, makers[m], names[i]);
+            redis_server_ask(&redis, "%s", command);
+        }
+        assert_int_equal(load(c, 1), 0);
+        assert_int_equal(starts_of(c, 1), 0);
+        assert_int_equal(save(c, token, 1, 50, 100), ST_AGAIN);
+        assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+        assert_int_equal(load(c, 1), 100);
+        assert_int_equal(ckpt_begin(c, token, &key, 1, true, 5, &a), ST_OK);
+        assert_int_equal(a.starts, 1);
+        assert_int_equal(a.solo, 1);
+        assert_int_equal(ckpt_hand_over(c, token, &key, 1, true), ST_OK);
+        assert_int_equal(starts_of(c, 1), 0);
+        assert_int_equal(ckpt_forget(c, token, &key, 1), ST_OK);
+        assert_true(ckpt_count(c, 9) >= 0);
+        assert_int_equal(ckpt_forget_job(c, token, 9), ST_OK);
+    }
+    assert_int_equal(counts_of(c).errors_n[CKPT_ERROR_OTHER], 0);
+    ckpt_close(c);
+}
+
+/* Row 24: a fence from a clock that is ten years ahead, and one that is damage. */
+static void fences_of_other_clocks(void **state)
+{
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    redis_server_ask(&redis, "SET ns:f:{0000000000000009:0} 2100000000000");
+    assert_int_equal(acquire(c), UINT64_C(2100000000001));
+    token = acquire(c);
+    assert_int_equal(token, UINT64_C(2100000000002));
+    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
+    assert_int_equal(save(c, token - 1, 1, 0, 99), ST_FENCED);
+    redis_server_ask(&redis, "SET ns:f:{0000000000000009:0} 1e300");
+    token = acquire(c);
+    assert_true(token < UINT64_C(2100000000000));
+    assert_int_equal(save(c, token, 1, 100, 120), ST_OK);
+    ckpt_close(c);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(keys_have_an_end_of_life),
+        TEST(killed_and_restarted),
+        TEST(restart_between_calls_goes_unnoticed),
+        TEST(emptied),
+        TEST(hang_is_bounded_and_late_replies_go_nowhere),
+        TEST(demoted),
+        TEST(out_of_memory),
+        TEST(out_of_disk),
+        TEST(scripts_flushed),
+        TEST(loading),
+        TEST(busy),
+        TEST(cut_off),
+        TEST(garbage_is_cut),
+        TEST(other_bytes_of_the_same_length_are_a_gap),
+        TEST(values_of_another_type),
+        TEST(fences_of_other_clocks),
+    };
+
+    if (!redis_server_there())
+        return 77;
+    log_level_set(LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
