@@ -506,6 +506,11 @@ void model_client_kill(struct model_client *c)
     c->dead = true;
 }
 
+void model_client_end(struct model_client *c)
+{
+    c->over = true;
+}
+
 void model_client_read_unstable(struct model_client *c)
 {
     c->unstable = true;

@@ -46,6 +46,8 @@ struct kafka_client *model_client_border(struct model_client *c);
 void model_client_tick(struct model_client *c);
 /* kill -9: from now on no call does anything, so that the memory of the process can be taken down in peace. */
 void model_client_kill(struct model_client *c);
+/* The consumer handle is of no more use (KAFKA_OVER): the next poll says so. */
+void model_client_end(struct model_client *c);
 /* A mutant's wish: commits are read without waiting for open transactions. */
 void model_client_read_unstable(struct model_client *c);
 void model_client_free(struct model_client *c);

@@ -261,6 +261,11 @@ void model_poll(struct kafka_client *kc, int timeout_ms, struct kafka_event *out
     rule(c, c->asked == ASKED_NOTHING, "poll before an event was answered");
     c->polled_ns = clock_mono_ns();
     c->late = false;
+    if (c->over) {
+        out->kind = KAFKA_OVER;
+        out->text = "the consumer has met an error that it cannot recover from";
+        return;
+    }
     if (group_event(c, out))
         return;
     if (model_away(c)) {

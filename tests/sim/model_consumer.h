@@ -18,7 +18,7 @@ struct call {                        /* of one request */
 struct model_client {
     struct kafka_client client;
     struct model_client_setup setup;
-    bool dead, unstable;
+    bool dead, over, unstable;
     /* producer */
     enum { PRODUCER_NEW, PRODUCER_READY, PRODUCER_IN_TXN } phase;
     bool abortable, fatal, used;     /* used: the broker knows of the transaction */

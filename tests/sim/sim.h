@@ -12,6 +12,7 @@
 #include "tests/sim/delivery_check.h"
 #include "tests/sim/mutant_client.h"
 #include "tests/sim/sim_text.h"
+#include "worker/preempt/drain.h"
 
 #define SIM_STORE "sim_kafka"
 #define SIM_JOB 42
@@ -53,7 +54,9 @@ struct sim_worker {
     int64_t stopped_until_ns, poll_hung_until_ns, commit_hung_until_ns;
     bool in_poll, in_commit;           /* a call of that side is under way, and time goes on in it */
     bool over;                         /* its process has ended */
-    bool draining; int64_t drain_until_ns;
+    bool draining, halted, saved;      /* halted: nothing more is computed */
+    struct drain_times drain;
+    uint32_t paused;                   /* sources that it does not want more of */
 };
 
 struct sim_stats {
@@ -66,7 +69,7 @@ struct sim {
     struct dice dice;
     bool told, calm;
     enum mutant mutant;
-    int64_t now_ns, wall_shift_ns, quantum_ns, calm_since_ns;
+    int64_t now_ns, wall_shift_ns, quantum_ns, calm_until_ns;
     int depth;                         /* of steps that go on while a call waits */
     struct config cfg;
     struct broker broker;
@@ -93,7 +96,8 @@ void sim_pass(void *sim, int64_t ns);
 /* sim_worker.c */
 struct sim_worker *sim_worker_start(struct sim *s, const char *id);
 void sim_worker_kill(struct sim_worker *w);    /* kill -9, and its memory is given back */
-void sim_worker_drain(struct sim_worker *w);   /* SIGTERM */
+void sim_worker_drain(struct sim_worker *w);   /* SIGTERM, or a notice; again: it goes at once */
+void sim_worker_calm(struct sim_worker *w);    /* nothing holds it up any more */
 bool sim_worker_runs(const struct sim_worker *w);
 /* One step of one side, chosen by the dice. After it w->over may be true. */
 void sim_worker_step(struct sim_worker *w);

@@ -83,11 +83,12 @@ static void worker_fault(struct sim *s, int i)
         sim_tell(s, "%" PRId64 " does not commit for %" PRId64 " ms", w->born, (w->commit_hung_until_ns - s->now_ns) / NS_PER_MS);
         break;
     case 8:
-        if (!w->draining)
-            sim_worker_drain(w);
+        sim_worker_drain(w);
         break;
     default:
-        if (dice_one_in(&s->dice, 4))
+        if (dice_one_in(&s->dice, 2))
+            model_client_end(w->model);
+        else if (dice_one_in(&s->dice, 4))
             duel(s, w);
     }
 }

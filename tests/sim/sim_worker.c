@@ -7,8 +7,7 @@
 
 #define LOADS_MAX 8                    /* then it starts from token 0: the store is a cache */
 #define REACQUIRE_NS NS_PER_S
-#define DRAIN_NS (15 * NS_PER_S)
-#define DRAIN_COMMIT_NS (7 * NS_PER_S) /* what is finished by then is committed, the rest is handed over */
+#define PROBE_NS (30 * NS_PER_S)
 
 static struct ckpt_key key_of(const struct record *r)
 {
@@ -125,6 +124,11 @@ static void on_gained(void *ctx, int32_t source, uint32_t lease)
     struct sim_worker *w = ctx;
 
     sim_tell(w->s, "%" PRId64 " gains %" PRId32 " (lease %" PRIu32 ")", w->born, source, lease);
+    w->paused &= ~(UINT32_C(1) << source);
+    for (int i = 0; i < w->holdings_n; i++)
+        if (w->holding[i].source == source || w->holding[i].lease >= lease)
+            check_wrong(&w->s->check, "%" PRId32 " was gained with lease %" PRIu32 ", though lease %" PRIu32 " of %" PRId32
+                        " is held", source, lease, w->holding[i].lease, w->holding[i].source);
     if (w->holdings_n == BROKER_PARTITIONS_MAX)
         check_wrong(&w->s->check, "a source was gained that had not been lost");
     else
@@ -180,7 +184,7 @@ struct sim_worker *sim_worker_start(struct sim *s, const char *id)
     /* Now and then it asks first whether the broker fences. */
     if (w->core != NULL && s->mutant == MUTANT_NONE && s->faults.error_one_in == 0 && s->faults.lost_one_in == 0 &&
         s->now_ns >= s->faults.away_until_ns && !setup.plain && dice_one_in(&s->dice, 8) &&
-        kafka_core_probe(w->core, s->now_ns + DRAIN_NS, &err) != ST_OK)
+        kafka_core_probe(w->core, s->now_ns + PROBE_NS, &err) != ST_OK)
         check_wrong(&s->check, "the probe says: %s", err.text);
     s->stats->starts_n++;
     sim_tell(s, "%" PRId64 " starts as %s", w->born, w->id);
@@ -264,6 +268,10 @@ static void flight_add(struct sim_worker *w, struct record *r)
         return;
     }
     ASSERT(w->flights_n < SIM_FLIGHTS_MAX);
+    if (holding_find(w, r->source, r->lease) == NULL)
+        check_wrong(&w->s->check, "%" PRId32 "/%" PRId64 " was given out, though its source is not held", r->source, r->offset);
+    if (w->paused >> r->source & 1 || w->draining)
+        check_wrong(&w->s->check, "%" PRId32 "/%" PRId64 " was given out against the worker's wish", r->source, r->offset);
     for (int i = 0; i < w->flights_n; i++) {
         const struct record *other = w->flight[i]->rec;
 
@@ -292,6 +300,12 @@ static void step_poll(struct sim_worker *w)
     if (w->in_poll || w->s->now_ns < w->poll_hung_until_ns)
         return;
     w->in_poll = true;
+    if (w->holdings_n > 0 && dice_one_in(&w->s->dice, 40)) {
+        int32_t source = w->holding[dice_below(&w->s->dice, w->holdings_n)].source;
+
+        w->paused ^= UINT32_C(1) << source;
+        kafka_core_pause(w->core, source, w->paused >> source & 1);
+    }
     st = kafka_core_poll(w->core, 0, &r, &busy, &err);
     w->in_poll = false;
     if (st == ST_OK)
@@ -306,7 +320,7 @@ static void step_decode(struct sim_worker *w)
 {
     bool asked = false;
 
-    for (int i = 0; i < w->flights_n; i++) {
+    for (int i = 0; i < w->flights_n && !w->halted; i++) {
         struct flight *f = w->flight[i];
 
         if (!f->loaded && !f->lost) {
@@ -442,30 +456,60 @@ static void step_commit(struct sim_worker *w)
 
 void sim_worker_drain(struct sim_worker *w)
 {
-    sim_tell(w->s, "%" PRId64 " drains", w->born);
+    static const int budget_s[] = { 3, 15, 30, 120 };
+    int64_t now = w->s->now_ns;
+
+    sim_tell(w->s, "%" PRId64 " drains%s", w->born, w->draining ? " at once" : "");
     kafka_core_stop(w->core);
+    w->drain = w->draining ? drain_times_leave(now)
+                           : drain_times_make(now, now + budget_s[dice_below(&w->s->dice, 4)] * NS_PER_S);
+    w->s->stats->drains_n += !w->draining;
     w->draining = true;
-    w->drain_until_ns = w->s->now_ns + DRAIN_NS;
-    w->s->stats->drains_n++;
 }
 
-static void drain_end(struct sim_worker *w)
+/* Saves what is not saved. True: nothing is left. */
+static bool all_save(struct sim_worker *w)
 {
-    int64_t commit_until_ns = w->drain_until_ns - DRAIN_NS + DRAIN_COMMIT_NS;
-    bool finished = false;
+    bool all = true;
 
-    for (int i = 0; i < w->flights_n; i++)
-        finished |= w->flight[i]->loaded && w->flight[i]->tokens_n >= w->flight[i]->prompt.tokens_n;
-    if (w->in_poll || w->in_commit || ((w->committing || finished) && w->s->now_ns < commit_until_ns))
-        return;
     for (int i = 0; i < w->holdings_n; i++)
         source_save(w, &w->holding[i]);
-    if (w->committing && w->s->now_ns < w->drain_until_ns)
-        return;                        /* the transaction under way ends, or the process does */
-    w->lies != NULL ? w->lies->ops->leave(w->lies, w->drain_until_ns)
-                    : model_client_border(w->model)->ops->leave(model_client_border(w->model), w->drain_until_ns);
+    for (int i = 0; i < w->flights_n; i++)
+        all = all && (w->flight[i]->lost || w->flight[i]->tokens_n <= w->flight[i]->saved_n);
+    return all;
+}
+
+static void drain_step(struct sim_worker *w)
+{
+    const struct drain_plan *plan = &w->drain.plan;
+    struct kafka_client *client = w->lies != NULL ? w->lies : model_client_border(w->model);
+    int64_t now = w->s->now_ns;
+    bool finished = false;
+
+    if (now >= w->drain.end_ns) {
+        worker_exit(w, "the drain took too long");
+        return;
+    }
+    for (int i = 0; i < w->flights_n; i++)
+        finished |= w->flight[i]->loaded && w->flight[i]->tokens_n >= w->flight[i]->prompt.tokens_n;
+    if ((w->flights_n > 0 || w->committing) && now < plan->finish_until_ns)
+        return;
+    w->halted = true;
+    w->saved = w->saved || all_save(w) || now >= plan->save_until_ns;
+    if (!w->saved || ((w->committing || finished) && now < plan->commit_until_ns) || w->in_poll || w->in_commit)
+        return;                        /* a call that waits is one that a thread is in */
+    client->ops->leave(client, plan->leave_until_ns);
     sim_tell(w->s, "%" PRId64 " has drained, %d handed over", w->born, w->flights_n);
     w->over = true;
+}
+
+void sim_worker_calm(struct sim_worker *w)
+{
+    w->stopped_until_ns = w->poll_hung_until_ns = w->commit_hung_until_ns = 0;
+    for (int32_t p = 0; p < BROKER_PARTITIONS_MAX; p++)
+        if (w->paused >> p & 1)
+            kafka_core_pause(w->core, p, false);
+    w->paused = 0;
 }
 
 void sim_worker_step(struct sim_worker *w)
@@ -474,7 +518,7 @@ void sim_worker_step(struct sim_worker *w)
 
     w->s->depth++;
     if (w->draining && side == 9)
-        drain_end(w);
+        drain_step(w);
     else if (side < 4)
         step_poll(w);
     else if (side < 6)
