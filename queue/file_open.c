@@ -29,9 +29,30 @@ static char *errors_name(const struct file_queue *f, const char *errors_path)
     return name;
 }
 
-/* What the queue makes beside a file, for the output; for the errors file only the first two. */
-static const char *const companions[] = { "", ".sorting", ".job", ".job.tmp", ".lock" };
+/* What stands beside a file: the queue's own companions, then the worker's progress store (SQLite's files). The errors file
+ * has the first two only. */
+static const char *const companions[] = { "", ".sorting", ".job", ".job.tmp", ".lock", ".progress", ".progress-wal",
+                                          ".progress-shm", ".progress-journal" };
 enum { COMPANIONS_N = sizeof companions / sizeof companions[0], ERRORS_COMPANIONS_N = 2 };
+
+/* Is one of the errors file's companions one of the output's? */
+static bool companions_clash(const char *output_path, const char *errors_path)
+{
+    bool clash = false;
+
+    for (int i = 0; i < COMPANIONS_N; i++) {
+        char *mine = path_join(output_path, companions[i]);
+
+        for (int k = 0; k < ERRORS_COMPANIONS_N; k++) {
+            char *its = path_join(errors_path, companions[k]);
+
+            clash |= strcmp(mine, its) == 0;
+            free(its);
+        }
+        free(mine);
+    }
+    return clash;
+}
 
 /* No file that is going to be written may be the input under whatever name, nor two of them one. */
 static status paths_check(const struct file_queue *f, const char *errors_path, struct error *err)
@@ -46,14 +67,16 @@ static status paths_check(const struct file_queue *f, const char *errors_path, s
         if (same_file(path, &f->input.at_open))
             TRY(error_set(err, ST_REJECT, "the output %s would overwrite the input %s; choose another output", path,
                           f->input.path));
-        if (errors_path != NULL && strcmp(path, errors_path) == 0)
-            TRY(error_set(err, ST_REJECT, "the errors file %s is the output or stands where a companion of it goes; choose "
-                          "another one, or leave -e out to have failures in the output", errors_path));
     }
-    if (errors_path != NULL && stat(errors_path, &s) == 0 && same_file(f->output_path, &s))
+    if (errors_path == NULL)
+        goto out;
+    if (companions_clash(f->output_path, errors_path))
+        TRY(error_set(err, ST_REJECT, "the errors file %s is the output or stands where a companion of it goes; choose "
+                      "another one, or leave -e out to have failures in the output", errors_path));
+    if (stat(errors_path, &s) == 0 && same_file(f->output_path, &s))
         TRY(error_set(err, ST_REJECT, "the errors file %s and the output %s are one file; choose another one, or leave -e out to "
                       "have failures in the output", errors_path, f->output_path));
-    for (int i = 0; i < ERRORS_COMPANIONS_N && errors_path != NULL; i++) {
+    for (int i = 0; i < ERRORS_COMPANIONS_N; i++) {
         free(path);
         path = path_join(errors_path, companions[i]);
         if (same_file(path, &f->input.at_open))

@@ -45,6 +45,46 @@ def usage_is_explained(model, source, folder):
     assert not os.path.exists(out), "a refused run left an output"
 
 
+def numbers_are_numbers(model, source, folder):
+    refused(1, "--sample 4x", "plan", source, "-m", model, "--sample", "4x")
+    refused(1, "--sample 0", "plan", source, "-m", model, "--sample", "0")
+    refused(1, "--line 0", "tokenize", "-m", model, "--chat", source, "--line", "0")
+    refused(1, "--show -1", "validate", source, "-m", model, "--show", "-1")
+    with open(os.path.join(folder, "bad.jsonl"), "w") as f:
+        f.write("\n\nx\n")
+    refused(2, "line 3, byte 0 (byte 2 of the file)", "tokenize", "-m", model, "--chat", f.name, "--line", "3")
+    empty = job.write(os.path.join(folder, "empty.jsonl"), [])
+    for command in ("plan", "validate"):
+        code, text, _ = call(command, empty, "-m", model)
+        assert code == 0 and "nan" not in text, text
+
+
+def the_model_is_no_output(model, source, folder):
+    with open(model, "rb") as f:
+        before = f.read()
+    refused(2, "is the model", "run", source, "-o", model, "-m", model, "--overwrite")
+    refused(2, "is the model", "run", source, "-o", os.path.join(folder, "no"), "-e", model, "-m", model, "--overwrite")
+    with open(model, "rb") as f:
+        assert f.read() == before, "the model was overwritten"
+
+
+def streams_may_be_closed_or_full(model, folder):
+    """Closed: no file takes their place, so no message is written into a result. Full: it is told."""
+    source, out, plain = (os.path.join(folder, name) for name in ("streams.jsonl", "streams.out", "streams.plain"))
+    job.write(source, job.lines(1500, 8, max_tokens=(100, 200)))
+    job.done(source, plain, model)
+    p = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", job.BIN, "run", source, "-o", out, "-m", model, "--set",
+                        "log_level=debug"], timeout=300)
+    assert p.returncode == 0, p
+    job.same(job.audit(source, out), job.audit(source, plain), "with closed streams")
+    with open("/dev/full", "w") as full:
+        for args in (("config",), ("validate", source, "-m", model), ("run", source, "-o", out, "-m", model, "--json")):
+            p = subprocess.run([job.BIN, *args], stdout=full, stderr=subprocess.PIPE, timeout=120)
+            assert p.returncode == 2 and b"No space" in p.stderr, (args, p)
+        p = subprocess.run([job.BIN, "run", source, "-o", out, "-m", model], stdout=full, stderr=subprocess.PIPE, timeout=120)
+        assert p.returncode == 0, p                                           # the answers are in their file
+
+
 def failures_have_a_place(model, folder):
     source, out, bad = (os.path.join(folder, name) for name in ("mixed.jsonl", "mixed.out", "mixed.bad"))
     rows = job.lines(5, 1)
@@ -122,8 +162,10 @@ def main():
     with job.folder() as folder:
         model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
-        usage_is_explained(model, source, folder)
-        for test in (failures_have_a_place, signals_stop_and_it_goes_on, a_grown_input_goes_on, a_full_disk_stops_it):
+        for test in (usage_is_explained, numbers_are_numbers, the_model_is_no_output):
+            test(model, source, folder)
+        the_model_is_no_output(model, source, folder)
+        for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on, a_grown_input_goes_on, a_full_disk_stops_it):
             test(model, folder)
             job.say(test.__name__.replace("_", " "))
     job.say("ok")

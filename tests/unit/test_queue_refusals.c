@@ -332,6 +332,29 @@ static struct job_outcome run_at(const char *input, const char *output, const ch
     return out;
 }
 
+/* Nothing that stands beside the output may be the input or the errors file: the progress store would overwrite them and take
+ * them away when the job is over. */
+static void refused_companions(void)
+{
+    static const char *const taken[] = { ".sorting", ".job", ".job.tmp", ".lock", ".progress", ".progress-wal", ".progress-shm",
+                                         ".progress-journal" };
+    char path[160];
+    struct job_outcome out;
+
+    for (size_t i = 0; i < sizeof taken / sizeof taken[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", dir.output, taken[i]);
+        out = run_at(dir.input, dir.output, path);
+        assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
+        assert_int_equal(rename(dir.input, path), 0);
+        out = run_at(path, dir.output, NULL);
+        assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
+        assert_int_equal(rename(path, dir.input), 0);
+    }
+    snprintf(path, sizeof path, "%s.sorting", dir.errors);          /* the errors file's own companion is the output */
+    out = run_at(dir.input, path, dir.errors);
+    assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
+}
+
 static void refused_paths(void **state)
 {
     char path[160], other[160];
@@ -351,8 +374,6 @@ static void refused_paths(void **state)
     assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
     out = run_at(dir.input, dir.output, dir.output);
     assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
-    out = run_at(dir.input, dir.output, dir.sidecar);
-    assert_refused(&out, "open", ST_REJECT, "is the output or stands where");
     text_write(dir.output, "", 0);
     snprintf(path, sizeof path, "%s/hard", dir.path);
     assert_int_equal(link(dir.output, path), 0);
@@ -360,11 +381,7 @@ static void refused_paths(void **state)
     assert_refused(&out, "open", ST_REJECT, "are one file");
     unlink(path);
     unlink(dir.output);
-    snprintf(path, sizeof path, "%s.job", dir.output);
-    assert_int_equal(rename(dir.input, path), 0);
-    out = run_at(path, dir.output, NULL);                           /* the sidecar would go over the input */
-    assert_refused(&out, "open", ST_REJECT, "would overwrite the input");
-    assert_int_equal(rename(path, dir.input), 0);
+    refused_companions();
     out = run_at(dir.input, dir.path, NULL);
     assert_refused(&out, "open", ST_REJECT, "Is a directory");
     snprintf(path, sizeof path, "%s/none/out.jsonl", dir.path);

@@ -1,7 +1,10 @@
 #include "tools/nightshift/cli.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/failpoint.h"
@@ -66,6 +69,20 @@ void cli_option(struct cli *cli, int option)
     default:    /* getopt_long has said what is wrong */
         finish(cli, cli_fail(cli, EXIT_CODE_USAGE, "see `nightshift %s --help`", cli->command));
     }
+}
+
+void cli_number(struct cli *cli, const char *option, const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    char *end;
+    long long v;
+
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0 && v >= min && v <= max)
+        *out = v;
+    else if (!cli->done)
+        finish(cli, cli_fail(cli, EXIT_CODE_USAGE, "%s %s: a whole number from %" PRId64 " to %" PRId64 " is needed", option, text,
+                             min, max));
 }
 
 void cli_start(struct cli *cli)

@@ -5,6 +5,7 @@
 
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/config.h"
 #include "base/status.h"
@@ -38,6 +39,8 @@ void cli_init(struct cli *cli, char **argv);
 void cli_option(struct cli *cli, int option);
 /* Takes the log level and the failpoint into use, once all options are read. */
 void cli_start(struct cli *cli);
+/* The value of an option that takes a whole number; anything else ends the command with what is needed. */
+void cli_number(struct cli *cli, const char *option, const char *text, int64_t min, int64_t max, int64_t *out);
 /* One line on stderr; returns exit_code. */
 int cli_fail(const struct cli *cli, int exit_code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 

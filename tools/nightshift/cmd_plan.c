@@ -28,7 +28,7 @@ struct job {
     struct request *sample[SAMPLE_MAX];
     int sample_n, sample_wanted_n;
     double sample_prompt_tokens, sample_output_tokens, sample_output_max, sample_s;
-    int ended_n;
+    int submitted_n, ended_n;
 };
 
 struct estimate { double load_s, answer_tokens, total_s; struct cost_model cost; };
@@ -50,10 +50,12 @@ static void window_count(struct job *j)
 
 static void request_count(struct job *j, struct request *r)
 {
+    const struct config *cfg = &j->cli->cfg;
+
     j->sequences_n += r->params.n;
     j->output_tokens_max += (double)r->params.max_tokens * r->params.n;
     plan_add(j->plan, r);
-    if (plan_length(j->plan) == j->cli->cfg.plan_window_max)
+    if (plan_length(j->plan) == cfg->plan_window_max || plan_bytes(j->plan) >= cfg->plan_window_mb << 20)
         window_count(j);
 }
 
@@ -120,6 +122,12 @@ static void sample_ended(void *ctx, struct request *r)
     request_free(r);
 }
 
+static void sample_dropped(void *ctx, struct request *r)
+{
+    (void)ctx;
+    request_free(r);
+}
+
 /* Answers the sample; fills in what it cost. */
 static status sample_run(struct job *j, struct estimate *e, struct error *err)
 {
@@ -136,8 +144,8 @@ static status sample_run(struct job *j, struct estimate *e, struct error *err)
     TRY(engine_open(cfg, d, m, j->text.tokenizer, &ports, &engine, err));
     e->load_s = (double)(clock_mono_ns() - start) / 1e9;
     start = clock_mono_ns();
-    for (int i = 0; i < j->sample_n; i++)
-        engine_submit(engine, j->sample[i]);
+    while (j->submitted_n < j->sample_n)
+        engine_submit(engine, j->sample[j->submitted_n++]);
     while (j->ended_n < j->sample_n) {
         st = engine_step(engine);
         if (st == ST_FATAL) {
@@ -149,6 +157,8 @@ static status sample_run(struct job *j, struct estimate *e, struct error *err)
     j->sample_s = (double)(clock_mono_ns() - start) / 1e9;
     e->cost = *engine_cost(engine);
 out:
+    if (engine != NULL)
+        engine_drop(engine, sample_dropped, NULL);
     engine_close(engine);
     model_close(m);
     device_close(d);
@@ -190,6 +200,8 @@ static void report(const struct job *j, const struct estimate *e)
            j->unique_tokens);
     printf("answers  %.0f tokens expected, %.0f at most (from a sample of %d lines)\n", e->answer_tokens, j->output_tokens_max,
            j->sample_n);
+    if (j->sample_n == 0)
+        return;
     printf("time     %.0f s on this machine (%.0f tok/s in, %.0f tok/s out)\n", e->total_s, (double)j->prompt_tokens / e->total_s,
            e->answer_tokens / e->total_s);
 }
@@ -198,6 +210,7 @@ static int plan_run(struct job *j, const char *input, const char *model_path)
 {
     struct queue_job queue_job = { .url = "read:", .input = input };
     struct estimate e = { 0 };
+    struct request *r;
     struct error err;
     status st;
 
@@ -215,6 +228,10 @@ static int plan_run(struct job *j, const char *input, const char *model_path)
     }
     report(j, &e);
 out:
+    while (j->plan != NULL && (r = plan_next(j->plan)) != NULL)
+        request_free(r);
+    while (j->submitted_n < j->sample_n)
+        request_free(j->sample[j->submitted_n++]);
     plan_close(j->plan);
     intake_close(j->intake);
     queue_close(j->queue);
@@ -231,25 +248,25 @@ int cmd_plan(int argc, char **argv)
     const char *model_path = NULL;
     struct cli cli;
     struct job *j;
-    int option, exit_code, sample_n = 48;
+    int64_t sample_n = 48;
+    int option, exit_code;
 
     cli_init(&cli, argv);
     while ((option = getopt_long(argc, argv, "m:", options, NULL)) != -1) {
         switch (option) {
         case 'm': model_path = optarg; break;
-        case SAMPLE: sample_n = atoi(optarg); break;
+        case SAMPLE: cli_number(&cli, "--sample", optarg, 1, SAMPLE_MAX, &sample_n); break;
         default: cli_option(&cli, option);
         }
     }
     cli_start(&cli);
     if (cli.done)
         return cli.exit_code;
-    if (optind + 1 != argc || model_path == NULL || sample_n < 1 || sample_n > SAMPLE_MAX)
-        return cli_fail(&cli, EXIT_CODE_USAGE, "one input and -m MODEL are needed, --sample 1 to %d; see `nightshift plan --help`",
-                        SAMPLE_MAX);
+    if (optind + 1 != argc || model_path == NULL)
+        return cli_fail(&cli, EXIT_CODE_USAGE, "one input and -m MODEL are needed; see `nightshift plan --help`");
     j = mem_take_zero(1, sizeof *j);
     j->cli = &cli;
-    j->sample_wanted_n = sample_n;
+    j->sample_wanted_n = (int)sample_n;
     exit_code = plan_run(j, argv[optind], model_path);
     free(j);
     return exit_code;

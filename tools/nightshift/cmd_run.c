@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +58,26 @@ static void options_read(struct cli *cli, int argc, char **argv, struct run_opti
     }
 }
 
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return a != NULL && b != NULL && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_ino == y.st_ino && x.st_dev == y.st_dev;
+}
+
+/* --overwrite means results of before, never the weights; the queue itself looks after the input. */
+static void model_protect(struct cli *cli, const struct run_options *o)
+{
+    const struct queue_job *q = &o->job.queue;
+    const char *path = same_file(q->output, o->job.model_path) ? q->output
+                     : same_file(q->errors, o->job.model_path) ? q->errors : NULL;
+
+    if (path == NULL)
+        return;
+    cli->done = true;
+    cli->exit_code = cli_fail(cli, EXIT_CODE_CANNOT_START, "%s is the model: results would overwrite it; choose another file", path);
+}
+
 /* Until the work is over or a signal asks to stop; a second signal leaves at once: what is durable is enough to go on. */
 static void run_watch(struct pipeline *p, bool quiet)
 {
@@ -109,6 +130,8 @@ int cmd_run(int argc, char **argv)
 
     cli_init(&cli, argv);
     options_read(&cli, argc, argv, &o);
+    if (!cli.done)
+        model_protect(&cli, &o);
     if (cli.done)
         return cli.exit_code;
     signals_install();
@@ -123,5 +146,8 @@ int cmd_run(int argc, char **argv)
     if (!o.quiet || cli.json)
         run_report(p, &o, &cli, start_ns, opened_ns, exit_code, exit_code != EXIT_CODE_DONE ? err.text : NULL);
     pipeline_close(p);
+    /* The answers are in their file, whoever reads the summary: `| head` does not make a failure of a finished job. */
+    if (exit_code == EXIT_CODE_DONE && !cli.json && fflush(stdout) != 0)
+        clearerr(stdout);
     return exit_code;
 }

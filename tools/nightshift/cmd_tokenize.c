@@ -35,17 +35,18 @@ static status file_load(const char *path, struct buf *out, struct error *err)
     return failed ? error_set(err, ST_REJECT, "cannot read %s", path) : ST_OK;
 }
 
-/* Line number `line` of text, without its newline. false: there are not so many. */
-static bool line_find(const struct buf *text, int64_t line, const char **at, size_t *n)
+/* Line number `line` of the text, without its newline, as a file queue would give it. False: there are not so many. */
+static bool line_find(const struct buf *text, int64_t line, struct record *out)
 {
     const char *p = text->data, *end = text->data + text->n;
 
-    while (p < end) {
+    for (out->offset = -1; p < end; ) {
         const char *newline = memchr(p, '\n', (size_t)(end - p));
 
-        if (--line == 0) {
-            *at = p;
-            *n = (size_t)((newline != NULL ? newline : end) - p);
+        if (++out->offset == line - 1) {
+            out->value = p;
+            out->value_n = (size_t)((newline != NULL ? newline : end) - p);
+            out->at_bytes = p - text->data;
             return true;
         }
         if (newline == NULL)
@@ -124,12 +125,12 @@ static status text_tokenize(const struct model_text *m, const char *text, size_t
 /* The prompt of a line, chat or completions; of several the first. */
 static status line_tokenize(const struct model_text *m, const struct buf *file, int64_t line, bool json, struct error *err)
 {
-    struct record rec = { .offset = line - 1 };
+    struct record rec = { 0 };
     struct intake *in = intake_open(&m->lines);
     struct request *r = NULL;
     status st = ST_OK;
 
-    if (!line_find(file, line, &rec.value, &rec.value_n))
+    if (!line_find(file, line, &rec))
         st = error_set(err, ST_REJECT, "there is no line %" PRId64, line);
     else if (intake_read(in, &rec, &r) != ST_OK)
         st = error_set(err, ST_REJECT, "line %" PRId64 " is blank", line);
@@ -180,7 +181,7 @@ int cmd_tokenize(int argc, char **argv)
         case 'm': model_path = optarg; break;
         case 'f': s.file = optarg; break;
         case CHAT: s.chat = optarg; break;
-        case LINE: s.line = atoll(optarg); break;
+        case LINE: cli_number(&cli, "--line", optarg, 1, INT64_MAX, &s.line); break;
         default: cli_option(&cli, option);
         }
     }
@@ -189,7 +190,7 @@ int cmd_tokenize(int argc, char **argv)
         return cli.exit_code;
     if (optind < argc)
         s.text = argv[optind++];
-    if (model_path == NULL || optind < argc || (s.text != NULL) + (s.file != NULL) + (s.chat != NULL) != 1 || s.line < 1)
+    if (model_path == NULL || optind < argc || (s.text != NULL) + (s.file != NULL) + (s.chat != NULL) != 1)
         return cli_fail(&cli, EXIT_CODE_USAGE,
                         "-m MODEL and one of TEXT, -f FILE, --chat FILE are needed; see `nightshift tokenize --help`");
     return tokenize(&cli, model_path, &s);

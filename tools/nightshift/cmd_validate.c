@@ -171,18 +171,13 @@ int cmd_validate(int argc, char **argv)
     struct cli cli;
     struct validation v = { .cli = &cli, .shown_max = -1 };
     const char *model_path = NULL;
-    char *end = NULL;
     int option;
 
     cli_init(&cli, argv);
     while ((option = getopt_long(argc, argv, "m:", options, NULL)) != -1) {
         switch (option) {
         case 'm': model_path = optarg; break;
-        case SHOW:
-            v.shown_max = strtoll(optarg, &end, 10);
-            if (end == optarg || *end != '\0' || v.shown_max < 0)
-                return cli_fail(&cli, EXIT_CODE_USAGE, "--show %s: a number from 0 is needed", optarg);
-            break;
+        case SHOW: cli_number(&cli, "--show", optarg, 0, INT64_MAX, &v.shown_max); break;
         default: cli_option(&cli, option);
         }
     }

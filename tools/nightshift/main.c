@@ -1,6 +1,10 @@
 /* tools/nightshift/main.c - the table of subcommands. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/nightshift/cli.h"
 
@@ -55,7 +59,7 @@ const struct command commands[] = {
       "example: nightshift audit --queue kafka://localhost:9092/demo\n" },
     { "tokenize", "a text or a line's prompt as token ids", cmd_tokenize,
       "usage: nightshift tokenize -m MODEL.gguf TEXT | -f FILE | --chat IN.jsonl [--line N]\n"
-      "A text (- : stdin) is plain, whatever it spells. --chat renders the prompt of line N (1) as run does.\n"
+      "A text is plain, whatever it spells; -f - reads stdin. --chat renders the prompt of line N (1) as run does.\n"
       "example: nightshift tokenize -m models/smollm2-135m-instruct-q4_1.gguf 'Hello <|im_end|>'\n" },
     { "model", "what the loader and the tokenizer see in a model file", cmd_model,
       "usage: nightshift model MODEL.gguf\n"
@@ -83,8 +87,31 @@ static void usage_print(FILE *out)
     fputs("\n`nightshift COMMAND --help` tells more, with an example.\n", out);
 }
 
+/* Where one of the three is closed, the first file that is opened would take its place, and messages would be written into
+ * results. */
+static void streams_ensure(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
+/* What was printed and did not get there (a full disk) is told: a program would take a part for the whole. */
+static int output_end(const char *command, int exit_code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return exit_code;
+    fprintf(stderr, "nightshift %s: cannot write all of the output: %s\n", command, strerror(errno));
+    return exit_code == EXIT_CODE_DONE ? EXIT_CODE_CANNOT_START : exit_code;
+}
+
 int main(int argc, char **argv)
 {
+    streams_ensure();
     if (argc < 2) {
         usage_print(stderr);
         return EXIT_CODE_USAGE;
@@ -99,7 +126,7 @@ int main(int argc, char **argv)
     }
     for (const struct command *c = commands; c->name != NULL; c++)
         if (strcmp(argv[1], c->name) == 0)
-            return c->run(argc - 1, argv + 1);
+            return output_end(c->name, c->run(argc - 1, argv + 1));
     fprintf(stderr, "nightshift: no command is called \"%s\"\n\n", argv[1]);
     usage_print(stderr);
     return EXIT_CODE_USAGE;
