@@ -8,7 +8,9 @@ status device_open(const struct config *cfg, struct device **out, struct error *
     *out = NULL;
     if (strcmp(cfg->device, "cpu") == 0)
         return cpu_device_open(cfg, out, err);
-    return error_set(err, ST_REJECT, "device=%s: no such device in this build; there is: cpu", cfg->device);
+    if (strncmp(cfg->device, "cuda", 4) == 0)
+        return cuda_device_open(cfg, out, err);
+    return error_set(err, ST_REJECT, "device=%s: no such device; there are: cpu, cuda, cuda:N", cfg->device);
 }
 
 void device_close(struct device *d)
@@ -30,6 +32,16 @@ status device_sync(struct device *d)
 void *device_buffer_take(struct device *d, size_t bytes)
 {
     return d->ops->buffer_take(d, bytes);
+}
+
+void *device_memory_take(struct device *d, size_t bytes)
+{
+    return d->ops->memory_take(d, bytes);
+}
+
+status device_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    return d->ops->copy(d, to, from, bytes);
 }
 
 void device_buffer_give(struct device *d, void *p)
@@ -116,10 +128,7 @@ size_t matrix_bytes(const struct matrix *m)
 
 float *vector_load(struct device *d, const float *from, int n)
 {
-    float *v = device_buffer_take(d, (size_t)n * sizeof *v);
-
-    memcpy(v, from, (size_t)n * sizeof *v);
-    return v;
+    return d->ops->vector_load(d, from, n);
 }
 
 size_t kv_page_bytes(const struct device *d, const struct kv_shape *shape)
@@ -147,6 +156,11 @@ status kv_pages_copy(struct device *d, struct kv *kv, const int32_t *src, const 
 status kv_positions_move(struct device *d, struct kv *kv, const struct kv_move *moves, int moves_n)
 {
     return d->ops->kv_positions_move(d, kv, moves, moves_n);
+}
+
+status kernel_step_begin(struct device *d, const struct step *s)
+{
+    return d->ops->step_begin(d, s);
 }
 
 status kernel_embed(struct device *d, const struct matrix *table, const struct step *s, float scale, void *x)

@@ -17,7 +17,10 @@ struct device_ops {
     void (*close)(struct device *d);
     status (*sync)(struct device *d);
     void *(*buffer_take)(struct device *d, size_t bytes);
+    void *(*memory_take)(struct device *d, size_t bytes);
     void (*buffer_give)(struct device *d, void *p);
+    status (*copy)(struct device *d, void *to, const void *from, size_t bytes);
+    float *(*vector_load)(struct device *d, const float *from, int n);
     size_t (*act_bytes)(const struct device *d, enum act role, int dim);
     status (*measure)(struct device *d, struct device_ceilings *out);
 
@@ -33,6 +36,7 @@ struct device_ops {
     status (*kv_pages_copy)(struct device *d, struct kv *kv, const int32_t *src, const int32_t *dst, int pages_n);
     status (*kv_positions_move)(struct device *d, struct kv *kv, const struct kv_move *moves, int moves_n);
 
+    status (*step_begin)(struct device *d, const struct step *s);
     status (*embed)(struct device *d, const struct matrix *table, const struct step *s, float scale, void *x);
     status (*rmsnorm)(struct device *d, const void *x, const float *w, float eps, const int32_t *rows, int rows_n,
                       int dim, void *out);
@@ -58,5 +62,7 @@ struct device {
 
 /* Each device's own open; device_open chooses by cfg->device. */
 MUST_USE status cpu_device_open(const struct config *cfg, struct device **out, struct error *err);
+/* In builds with NIGHTSHIFT_CUDA; else cuda_none.c, which says so. */
+MUST_USE status cuda_device_open(const struct config *cfg, struct device **out, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* kernels/gumbel.h - the noise of Gumbel-max sampling (Gumbel 1954), from a word of philox.h. Shared by every device so
  * that all draw the same numbers: only +, -, *, / of IEEE doubles in a fixed order, no libm, and no contraction into
- * fused multiply-adds (compile with -ffp-contract=off; in CUDA use the __d*_rn functions). Valid C11 and C++17. */
+ * fused multiply-adds (compile with -ffp-contract=off; in CUDA with -fmad=false). Valid C11 and C++17. */
 #ifndef KERNELS_GUMBEL_H
 #define KERNELS_GUMBEL_H
 
@@ -14,7 +14,7 @@
 
 /* ln x of a positive, normal, finite x, to less than 1 ulp. Method and coefficients: fdlibm's e_log.c (Sun, 1993):
  * x = 2^k m with m in [1/sqrt 2, sqrt 2), s = (m - 1)/(m + 1), ln m = 2 atanh s by a minimax polynomial. */
-static inline double gumbel_ln(double x)
+ON_DEVICE_TOO static inline double gumbel_ln(double x)
 {
     uint64_t bits;
     int32_t k, high;
@@ -44,7 +44,7 @@ static inline double gumbel_ln(double x)
            ((half_square - (s * (half_square + (even + odd)) + k * 1.90821492927058770002e-10)) - f);
 }
 
-static inline double gumbel_noise(uint32_t word)
+ON_DEVICE_TOO static inline double gumbel_noise(uint32_t word)
 {
     return -gumbel_ln(-gumbel_ln(philox_uniform(word)));
 }

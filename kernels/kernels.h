@@ -44,9 +44,15 @@ void device_close(struct device *d);                       /* NULL is allowed */
 const struct device_info *device_info(const struct device *d);
 MUST_USE status device_sync(struct device *d);
 
-/* Memory that kernels and host both see, 64-byte aligned, zeroed. */
+/* Memory that kernels and host both see, 64-byte aligned, zeroed. On a GPU kernels reach it over the bus: for what the
+ * host fills in or reads, not for activations. */
 void *device_buffer_take(struct device *d, size_t bytes);
-void device_buffer_give(struct device *d, void *p);
+/* The device's own memory, 64-byte aligned, zeroed: activations. The host reaches it through device_copy alone. NULL: the
+ * device has no such room. */
+void *device_memory_take(struct device *d, size_t bytes);
+void device_buffer_give(struct device *d, void *p);        /* of either kind; NULL is allowed */
+/* Copies between memory of any kind, and waits for it and all before it. */
+MUST_USE status device_copy(struct device *d, void *to, const void *from, size_t bytes);
 
 /* ---- activations: opaque to the host, because each device keeps them in the type its products want ---- */
 
@@ -81,7 +87,8 @@ MUST_USE status matrix_load_gated(struct device *d, int k, const struct matrix_s
                                   const struct matrix_source *up, struct matrix **out, struct error *err);
 void matrix_give(struct device *d, struct matrix *m);
 size_t matrix_bytes(const struct matrix *m);
-/* fp32 vector (norm weights, biases, rope frequencies) as the device keeps it. Given back with device_buffer_give. */
+/* fp32 vector (norm weights, biases, rope frequencies) as the device keeps it: the host may not read it. Given back with
+ * device_buffer_give. NULL: the device has no room. */
 float *vector_load(struct device *d, const float *from, int n);
 
 /* ---- KV pages ---- */
@@ -158,6 +165,11 @@ struct sampled {
 };
 
 /* ---- operations, one fused call each ---- */
+
+/* Makes s the step of the calls that follow: what kernel_embed, kernel_rope_write and kernel_attention are given must be
+ * the step begun last, unchanged (a copy with other outputs is fine for kernel_sample). Its arrays may be plain memory and
+ * are read during this call alone. */
+MUST_USE status kernel_step_begin(struct device *d, const struct step *s);
 
 /* x[r] = table[token[r]] * scale, for all rows of the step. Token ids are checked by the caller. */
 MUST_USE status kernel_embed(struct device *d, const struct matrix *table, const struct step *s, float scale, void *x);

@@ -5,6 +5,12 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define ON_DEVICE_TOO __host__ __device__
+#else
+#define ON_DEVICE_TOO
+#endif
+
 struct philox { uint32_t v[4]; };
 
 #define PHILOX_ROUND(c, k0, k1) do { \
@@ -15,7 +21,7 @@ struct philox { uint32_t v[4]; };
     } while (0)
 
 /* Four words for (seed, position, block): token id i uses word i % 4 of block i / 4. */
-static inline struct philox philox_words(uint64_t seed, uint64_t pos, uint32_t block)
+ON_DEVICE_TOO static inline struct philox philox_words(uint64_t seed, uint64_t pos, uint32_t block)
 {
     struct philox c;
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -34,7 +40,7 @@ static inline struct philox philox_words(uint64_t seed, uint64_t pos, uint32_t b
 }
 
 /* Open interval (0, 1): 2^-33 .. 1 - 2^-33. */
-static inline double philox_uniform(uint32_t word)
+ON_DEVICE_TOO static inline double philox_uniform(uint32_t word)
 {
     return (word + 0.5) * (1.0 / 4294967296.0);
 }

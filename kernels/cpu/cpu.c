@@ -22,6 +22,30 @@ static status cpu_sync(struct device *d)
     return ST_OK;
 }
 
+/* All memory is the host's. */
+static status cpu_copy(struct device *d, void *to, const void *from, size_t bytes)
+{
+    (void)d;
+    memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+static float *cpu_vector_load(struct device *d, const float *from, int n)
+{
+    float *v = cpu_buffer_take(d, (size_t)n * sizeof *v);
+
+    memcpy(v, from, (size_t)n * sizeof *v);
+    return v;
+}
+
+/* Operations read the step where it stands. */
+static status cpu_step_begin(struct device *d, const struct step *s)
+{
+    (void)d;
+    (void)s;
+    return ST_OK;
+}
+
 /* ---- open ---- */
 
 static const char *const isa_names[] = { "portable", "avx2", "avx512bf16" };
@@ -106,7 +130,10 @@ static const struct device_ops cpu_ops = {
     .close = cpu_device_close,
     .sync = cpu_sync,
     .buffer_take = cpu_buffer_take,
+    .memory_take = cpu_buffer_take,
     .buffer_give = cpu_buffer_give,
+    .copy = cpu_copy,
+    .vector_load = cpu_vector_load,
     .act_bytes = cpu_act_bytes,
     .measure = cpu_measure,
     .matrix_load = cpu_matrix_load,
@@ -117,6 +144,7 @@ static const struct device_ops cpu_ops = {
     .kv_close = cpu_kv_close,
     .kv_pages_copy = cpu_kv_pages_copy,
     .kv_positions_move = cpu_kv_positions_move,
+    .step_begin = cpu_step_begin,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .gather = cpu_gather,

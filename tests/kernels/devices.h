@@ -1,29 +1,44 @@
-/* tests/kernels/devices.h - every way this machine can open the CPU device. */
+/* tests/kernels/devices.h - every way this machine can open a device. */
 #ifndef TESTS_KERNELS_DEVICES_H
 #define TESTS_KERNELS_DEVICES_H
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 
-struct device_kind { const char *dtype, *isa; };
+struct device_kind { const char *dtype, *isa; };    /* isa "cuda": the CUDA device, where there is one */
 
 static const struct device_kind device_kinds[] = {
     { "fp32", "auto" }, { "bf16", "portable" }, { "bf16", "avx2" }, { "bf16", "avx512bf16" },
+    { "bf16", "cuda" },
 };
 #define DEVICE_KINDS ((int)(sizeof device_kinds / sizeof device_kinds[0]))
 
-/* NULL: this machine cannot. Portable, fp32 and auto always can. */
+/* The environment variable NIGHTSHIFT_TEST_ONLY leaves that one and the fp32 reference: for checkers that take long. */
+static inline bool device_left_out(const char *dtype, const char *isa)
+{
+    const char *only = getenv("NIGHTSHIFT_TEST_ONLY");
+
+    return only != NULL && strcmp(isa, only) != 0 && strcmp(dtype, "fp32") != 0;
+}
+
+/* NULL: this machine cannot, or it is left out. Portable, fp32 and auto always can. */
 static inline struct device *device_of_kind(const struct device_kind *kind, int threads)
 {
     struct config cfg;
     struct device *d = NULL;
     struct error err;
 
+    if (device_left_out(kind->dtype, kind->isa))
+        return NULL;
     config_defaults(&cfg);
     snprintf(cfg.dtype, sizeof cfg.dtype, "%s", kind->dtype);
-    snprintf(cfg.cpu_isa, sizeof cfg.cpu_isa, "%s", kind->isa);
+    if (strcmp(kind->isa, "cuda") == 0)
+        snprintf(cfg.device, sizeof cfg.device, "cuda");
+    else
+        snprintf(cfg.cpu_isa, sizeof cfg.cpu_isa, "%s", kind->isa);
     cfg.threads = threads;
     if (device_open(&cfg, &d, &err) == ST_OK)
         return d;

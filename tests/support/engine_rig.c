@@ -26,6 +26,7 @@ void rig_open(struct rig *g, int threads, const struct tiny_options *o)
     struct tiny_options defaults;
     struct tokenizer_spec spec;
     struct error err = { "" };
+    const char *device = getenv("NIGHTSHIFT_TEST_DEVICE");
     void *memory = NULL;
     char path[64];
 
@@ -35,6 +36,8 @@ void rig_open(struct rig *g, int threads, const struct tiny_options *o)
     snprintf(path, sizeof path, "engine_rig_%d.gguf", (int)getpid());
     tiny_model_write(path, o != NULL ? o : &defaults);
     config_defaults(&g->cfg);
+    if (device != NULL)
+        snprintf(g->cfg.device, sizeof g->cfg.device, "%s", device);
     g->cfg.threads = threads;
     g->cfg.kv_pages_max = 1000;
     check(gguf_open(path, &g->gguf, &err), &err);

@@ -20,7 +20,8 @@ struct rig {
     int32_t progress_choice, progress_tokens_n;
 };
 
-/* Writes the tiny model, opens it with cfg.threads of `threads`; one layer less than the default keeps tests short. */
+/* The device is the CPU, or what the environment variable NIGHTSHIFT_TEST_DEVICE names ("cuda").
+ * Writes the tiny model, opens it with cfg.threads of `threads`; one layer less than the default keeps tests short. */
 void rig_open(struct rig *g, int threads, const struct tiny_options *o);
 void rig_close(struct rig *g);
 /* A fresh engine with g->cfg; ends the one before, which must be empty. */

@@ -25,6 +25,19 @@ static void take_step(struct run *r)
     s->sampled = mem_take_zero(wants, sizeof *s->sampled);
 }
 
+bool run_can_open(const char *device)
+{
+    struct config cfg;
+    struct device *d = NULL;
+    bool there;
+
+    config_defaults(&cfg);
+    snprintf(cfg.device, sizeof cfg.device, "%s", device);
+    there = device_open(&cfg, &d, NULL) == ST_OK;
+    device_close(d);
+    return there;
+}
+
 void run_open(struct run *r, const struct run_options *o)
 {
     const int each = (o->positions_max + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
@@ -36,7 +49,10 @@ void run_open(struct run *r, const struct run_options *o)
     config_defaults(&cfg);
     cfg.threads = o->threads;
     snprintf(cfg.dtype, sizeof cfg.dtype, "%s", o->dtype);
-    snprintf(cfg.cpu_isa, sizeof cfg.cpu_isa, "%s", o->isa);
+    if (strcmp(o->isa, "cuda") == 0)
+        snprintf(cfg.device, sizeof cfg.device, "cuda");
+    else
+        snprintf(cfg.cpu_isa, sizeof cfg.cpu_isa, "%s", o->isa);
     must(gguf_open(o->path, &r->gguf, &err), &err);
     must(device_open(&cfg, &r->device, &err), &err);
     must(model_open(r->gguf, r->device, o->rows_max, o->outs_max, &r->model, &err), &err);

@@ -4,6 +4,8 @@
 #ifndef TESTS_SUPPORT_RUN_MODEL_H
 #define TESTS_SUPPORT_RUN_MODEL_H
 
+#include <stdbool.h>
+
 #include "worker/model/model.h"
 
 struct run {
@@ -18,12 +20,13 @@ struct run {
 };
 
 struct run_options {
-    const char *path, *dtype, *isa;        /* dtype "bf16" or "fp32"; isa "auto" */
+    const char *path, *dtype, *isa;        /* dtype "bf16" or "fp32"; isa "auto"; "cuda": the CUDA device */
     int threads, seqs_max, positions_max, rows_max;
     int outs_max;                          /* memory for logits: wants beyond it run in parts */
 };
 
 void run_open(struct run *r, const struct run_options *o);
+bool run_can_open(const char *device); /* this build and machine have it */
 void run_close(struct run *r);
 
 /* Adds rows to the next step: tokens of one sequence, after those it has. A sequence is added at most once a step. */

@@ -27,7 +27,7 @@ BEGIN {
     home["hiredis/"] = "checkpoint/redis|tests/"; home["librdkafka/"] = "queue/kafka"
     home["utf8proc.h"] = "worker/text/"
     home["xxhash.h"] = "base/hash"; home["ini.h"] = "base/config"; home["cmocka.h"] = "tests/"
-    home["omp.h"] = "kernels/cpu/"; home["curl/"] = "worker/preempt/"; home["microhttpd.h"] = "worker/observe/"
+    home["cuda"] = home["cublas"] = "kernels/cuda/"; home["omp.h"] = "kernels/cpu/"; home["curl/"] = "worker/preempt/"; home["microhttpd.h"] = "worker/observe/"
 }
 FNR == 1 { own = part(FILENAME); split(FILENAME, path, "/"); sub_own = own == "worker" && path[3] != "" ? path[2] : ""
            if (own == "worker" && sub_own != "" && !(sub_own in known)) breach("folder worker/" sub_own " has no row in this test") }
@@ -54,7 +54,7 @@ FNR == 801 { breach("more than 800 lines: split the file") }
             ok = 0; m = split(home[lib], homes, "|")
             for (j = 1; j <= m; j++) if (index(FILENAME, homes[j]) == 1) ok = 1
             if (!ok) breach("<" inc "> has its home in " home[lib])
-            if (FILENAME ~ /\.h$/ && own != "tests" && FILENAME !~ /(internal|private)\.h$/) breach("<" inc "> in a header")
+            if (FILENAME ~ /\.h$/ && own != "tests" && FILENAME !~ /(internal|private)\.h$|^kernels\/cuda\//) breach("<" inc "> in a header")
         }
 }
 END { exit bad }

@@ -8,13 +8,12 @@
 static status forward_attention(struct model *m, const struct step *s, struct kv *kv, int i, bool wanted)
 {
     const struct layer *l = &m->layers[i];
-    const struct qk_norm no_norm = { NULL, NULL, 0.0f };
     struct device *d = m->device;
     status st = ST_OK;
 
     TRY(kernel_rmsnorm(d, m->x, l->attn_norm, m->shape.norm_eps, NULL, s->rows_n, m->shape.dim, m->normed));
     TRY(kernel_linear(d, l->qkv, l->qkv_bias, m->normed, s->rows_n, LINEAR_STORE, m->qkv));
-    TRY(kernel_rope_write(d, m->qkv, s, i, &m->attention, &m->rope, &no_norm, kv, m->query));
+    TRY(kernel_rope_write(d, m->qkv, s, i, &m->attention, &m->rope, &l->qk_norm, kv, m->query));
     if (wanted)
         TRY(kernel_attention(d, m->query, s, i, &m->attention, kv, m->attended));
 out:
@@ -63,6 +62,7 @@ status model_forward(struct model *m, const struct step *s, struct kv *kv)
     status st = ST_OK;
 
     ASSERT(s->rows_n > 0 && s->rows_n <= m->rows_max);
+    TRY(kernel_step_begin(m->device, s));
     TRY(kernel_embed(m->device, m->embed, s, 1.0f, m->x));
     for (int i = 0; i < last; i++) {
         TRY(forward_attention(m, s, kv, i, true));

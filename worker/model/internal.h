@@ -8,6 +8,7 @@ struct layer {
     float *attn_norm, *ff_norm;
     struct matrix *qkv, *o, *gate_up, *down;       /* qkv: queries, keys, values, one after the other */
     float *qkv_bias, *o_bias;                      /* NULL: none */
+    struct qk_norm qk_norm;                        /* its vectors NULL: none */
 };
 
 struct model {
@@ -29,5 +30,8 @@ struct model {
     void *out_x, *out_attended;
     float *logits;
 };
+
+/* Memory for rows_max rows and outs_max outputs. ST_REJECT: the device has not so much. weights.c */
+MUST_USE status model_activations_take(struct model *m, struct error *err);
 
 #endif

@@ -26,6 +26,11 @@ struct model_shape {
 /* ST_REJECT: unsupported or damaged, the error names what. Loads with the device's threads. */
 MUST_USE status model_open(const struct gguf *g, struct device *d, int step_rows_max, int step_outs_max,
                            struct model **out, struct error *err);
+/* Random weights at the shape of a known model ("llama-3-8b"; names in model_shape_names), for benches. */
+MUST_USE status model_open_random(const char *name, struct device *d, int step_rows_max, int step_outs_max,
+                                  struct model **out, struct error *err);
+MUST_USE status model_shape_known(const char *name, struct model_shape *out, struct error *err);   /* its shape alone */
+void model_shape_names(char *out, size_t room);        /* "smollm2-135m, ...": for messages */
 void model_close(struct model *m);                     /* NULL is allowed */
 /* Shape alone, without weights or device: what `nightshift model` and `plan` print. */
 MUST_USE status model_inspect(const struct gguf *g, struct model_shape *out, struct error *err);

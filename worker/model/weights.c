@@ -142,22 +142,34 @@ out:
     return st;
 }
 
-static void take_activations(struct model *m)
+static void *act_take(struct model *m, size_t rows, enum act role, int dim, bool *all)
+{
+    void *p = device_memory_take(m->device, rows * device_act_bytes(m->device, role, dim));
+
+    *all &= p != NULL;
+    return p;
+}
+
+status model_activations_take(struct model *m, struct error *err)
 {
     const struct model_shape *s = &m->shape;
     const int q = s->heads_n * s->head_dim, kv = s->kv_heads_n * s->head_dim;
     const size_t rows = (size_t)m->rows_max, outs = (size_t)m->outs_max, more = rows > outs ? rows : outs;
-    struct device *d = m->device;
+    bool all = true;
 
-    m->x = device_buffer_take(d, rows * device_act_bytes(d, ACT_RESIDUAL, s->dim));
-    m->normed = device_buffer_take(d, more * device_act_bytes(d, ACT_NORMED, s->dim));
-    m->qkv = device_buffer_take(d, rows * device_act_bytes(d, ACT_QKV, q + 2 * kv));
-    m->query = device_buffer_take(d, rows * device_act_bytes(d, ACT_QUERY, q));
-    m->attended = device_buffer_take(d, rows * device_act_bytes(d, ACT_ATTENDED, q));
-    m->gated = device_buffer_take(d, more * device_act_bytes(d, ACT_GATED, s->ff));
-    m->out_x = device_buffer_take(d, outs * device_act_bytes(d, ACT_RESIDUAL, s->dim));
-    m->out_attended = device_buffer_take(d, outs * device_act_bytes(d, ACT_ATTENDED, q));
-    m->logits = device_buffer_take(d, outs * device_act_bytes(d, ACT_LOGITS, s->vocab));
+    m->x = act_take(m, rows, ACT_RESIDUAL, s->dim, &all);
+    m->normed = act_take(m, more, ACT_NORMED, s->dim, &all);
+    m->qkv = act_take(m, rows, ACT_QKV, q + 2 * kv, &all);
+    m->query = act_take(m, rows, ACT_QUERY, q, &all);
+    m->attended = act_take(m, rows, ACT_ATTENDED, q, &all);
+    m->gated = act_take(m, more, ACT_GATED, s->ff, &all);
+    m->out_x = act_take(m, outs, ACT_RESIDUAL, s->dim, &all);
+    m->out_attended = act_take(m, outs, ACT_ATTENDED, q, &all);
+    m->logits = act_take(m, outs, ACT_LOGITS, s->vocab, &all);
+    if (!all)
+        return error_set(err, ST_REJECT, "%s has no memory left for the activations of %d rows and %d outputs: lower "
+                         "step_rows_max or sequences_max", device_info(m->device)->name, m->rows_max, m->outs_max);
+    return ST_OK;
 }
 
 status model_open(const struct gguf *g, struct device *d, int step_rows_max, int step_outs_max, struct model **out,
@@ -185,7 +197,7 @@ status model_open(const struct gguf *g, struct device *d, int step_rows_max, int
     };
     TRY(load_weights(m, &decoder, err));
     gguf_rest(g);
-    take_activations(m);
+    TRY(model_activations_take(m, err));
     *out = m;
     m = NULL;
 out:
@@ -200,6 +212,8 @@ static void give_layer(struct device *d, struct layer *l)
     matrix_give(d, l->gate_up);
     matrix_give(d, l->o);
     matrix_give(d, l->qkv);
+    device_buffer_give(d, (void *)(uintptr_t)l->qk_norm.k);
+    device_buffer_give(d, (void *)(uintptr_t)l->qk_norm.q);
     device_buffer_give(d, l->o_bias);
     device_buffer_give(d, l->qkv_bias);
     device_buffer_give(d, l->ff_norm);

@@ -1,0 +1,77 @@
+/* finish: what follows a product, element by element: bias, residual + bias, soft cap, act(gate) * up
+ * Shapes    fp32 in place; gate: in [rows, 2 ff] fp32 (gate, then up), out [rows, ff] bf16
+ * Launch    256 threads a block, an element a thread (grid-stride)
+ * Traffic   each element read and written once: memory bound
+ * Numerics  residual + (product + bias), in that order; exp and tanh of libdevice, to 2 ulp */
+#include "kernels/cuda/bits.cuh"
+#include "kernels/cuda/launch.h"
+
+static unsigned blocks_for(int64_t n)
+{
+    int64_t blocks = (n + 255) / 256;
+
+    return (unsigned)(blocks < 65536 ? blocks : 65536);
+}
+
+#define EACH(i, n) \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
+
+static __global__ void bias_add(float *out, const float *bias, int64_t all, int n)
+{
+    EACH(i, all)
+        out[i] = __fadd_rn(out[i], bias[i % n]);
+}
+
+static __global__ void residual_add(float *x, const float *y, const float *bias, int64_t all, int n)
+{
+    EACH(i, all)
+        x[i] = __fadd_rn(x[i], __fadd_rn(y[i], bias[i % n]));
+}
+
+static __global__ void softcap(float *x, int64_t n, float cap)
+{
+    EACH(i, n)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
+template <bool GELU>
+static __global__ void gate(const float *in, int64_t all, int ff, uint16_t *out)
+{
+    EACH(i, all) {
+        const float *row = in + i / ff * 2 * ff;
+        float x = row[i % ff], up = row[ff + i % ff];
+
+        if (GELU)
+            x = 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+        else
+            x = x / (1.0f + expf(-x));
+        out[i] = bf16_bits(x * up);
+    }
+}
+
+cudaError_t launch_bias(cudaStream_t s, float *out, const float *bias, int64_t rows_n, int n)
+{
+    bias_add<<<blocks_for(rows_n * n), 256, 0, s>>>(out, bias, rows_n * n, n);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_add_bias(cudaStream_t s, float *x, const float *y, const float *bias, int64_t rows_n, int n)
+{
+    residual_add<<<blocks_for(rows_n * n), 256, 0, s>>>(x, y, bias, rows_n * n, n);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_softcap(cudaStream_t s, float *x, int64_t n, float cap)
+{
+    softcap<<<blocks_for(n), 256, 0, s>>>(x, n, cap);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_gate(cudaStream_t s, const float *in, int64_t rows_n, int ff, int gelu, uint16_t *out)
+{
+    if (gelu)
+        gate<true><<<blocks_for(rows_n * ff), 256, 0, s>>>(in, rows_n * ff, ff, out);
+    else
+        gate<false><<<blocks_for(rows_n * ff), 256, 0, s>>>(in, rows_n * ff, ff, out);
+    return cudaGetLastError();
+}

@@ -1,0 +1,332 @@
+/* Products by cuBLASLt, with the bits of one chain.
+ *
+ * Which algorithm is fastest depends on the number of rows; which bits come out must not. Every algorithm that does not
+ * split k has the bits of a plain chain of m16n8k16 over k (product.cu), whatever its tile. So for each shape and bucket
+ * of rows an algorithm without a split is chosen, and at loading its result on random rows is compared with the chain,
+ * bit for bit, as a product and as an addition to a residual. One that differs is passed over; where all differ, and for
+ * shapes that cuBLASLt has no aligned kernel for, the chain itself runs. */
+#include "kernels/cuda/cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define CANDIDATES_MAX 24
+#define CHECK_ROWS_MAX 2048
+#define CHECK_BYTES_MAX ((size_t)512 << 20)    /* of fp32 results of a check */
+#define SCRATCH_BYTES_MAX ((size_t)128 << 20)  /* of a gated product before its activation: more rows go in pieces */
+
+static const int bucket_rows[PRODUCT_BUCKETS] = { 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192 };
+
+static status st_cublas(cublasStatus_t e, const char *what)
+{
+    if (e == CUBLAS_STATUS_SUCCESS)
+        return ST_OK;
+    log_error("cuda.cublas", "what=\"%s\" status=%d", what, (int)e);
+    return ST_FATAL;
+}
+
+/* ---- one call ---- */
+
+/* cuBLASLt counts columns first: out^T [n x rows] = w [n x k] in^T [k x rows]. */
+struct lt_call {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t w, in, out;
+};
+
+static status lt_prepare(struct lt_call *l, int n, int k, int rows_n)
+{
+    cublasOperation_t turned = CUBLAS_OP_T;
+    status st = ST_OK;
+
+    TRY(st_cublas(cublasLtMatmulDescInit(&l->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product"));
+    TRY(st_cublas(cublasLtMatmulDescSetAttribute(&l->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof turned), "product"));
+    TRY(st_cublas(cublasLtMatrixLayoutInit(&l->w, CUDA_R_16BF, (uint64_t)k, (uint64_t)n, k), "layout"));
+    TRY(st_cublas(cublasLtMatrixLayoutInit(&l->in, CUDA_R_16BF, (uint64_t)k, (uint64_t)rows_n, k), "layout"));
+    TRY(st_cublas(cublasLtMatrixLayoutInit(&l->out, CUDA_R_32F, (uint64_t)n, (uint64_t)rows_n, n), "layout"));
+out:
+    return st;
+}
+
+static cublasStatus_t lt_run(struct cuda_device *c, struct lt_call *l, const cublasLtMatmulAlgo_t *algo,
+                             const uint16_t *w, const uint16_t *in, bool add, float *out)
+{
+    const float one = 1, beta = add ? 1 : 0;
+
+    return cublasLtMatmul(c->lt, &l->desc, &one, w, &l->w, in, &l->in, &beta, out, &l->out, out, &l->out, algo,
+                          c->workspace.at, c->workspace.bytes, c->stream);
+}
+
+static int bucket_of(int rows_n)
+{
+    int b = 0;
+
+    while (b < PRODUCT_BUCKETS - 1 && bucket_rows[b] < rows_n)
+        b++;
+    return b;
+}
+
+static bool aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* Any number of rows. */
+static status product_run(struct cuda_device *c, const struct cuda_matrix *m, const uint16_t *in, int rows_n, bool add,
+                          float *out)
+{
+    int k = m->base.k;
+    status st = ST_OK;
+
+    for (int r = 0, n; r < rows_n; r += n) {
+        const uint16_t *from = in + (size_t)r * (size_t)k;
+        float *to = out + (size_t)r * (size_t)m->n;
+        const struct product_plan *plan;
+        struct lt_call l;
+
+        n = rows_n - r < bucket_rows[PRODUCT_BUCKETS - 1] ? rows_n - r : bucket_rows[PRODUCT_BUCKETS - 1];
+        plan = &m->shape->plan[bucket_of(n)];
+        if (!plan->lt || !aligned(from) || !aligned(to)) {
+            TRY(st_cuda(launch_product(c->stream, m->w, m->n, k, from, n, add, to), "product"));
+            continue;
+        }
+        TRY(lt_prepare(&l, m->n, k, n));
+        TRY(st_cublas(lt_run(c, &l, &plan->algo, m->w, from, add, to), "product"));
+    }
+out:
+    return st;
+}
+
+/* ---- choosing ---- */
+
+struct check {
+    struct cuda_device *c;
+    const struct cuda_matrix *m;
+    int rows_n;
+    struct cuda_room in, want, got, residual, differ;
+};
+
+static void check_fini(struct check *k)
+{
+    cuda_room_fini(&k->in);
+    cuda_room_fini(&k->want);
+    cuda_room_fini(&k->got);
+    cuda_room_fini(&k->residual);
+    cuda_room_fini(&k->differ);
+}
+
+/* Random rows and the chain's results for them. */
+static status check_open(struct check *k, int rows_n)
+{
+    struct cuda_device *c = k->c;
+    int64_t in_n, out_n;
+    size_t row = (size_t)k->m->n * sizeof(float);
+    status st = ST_OK;
+
+    rows_n = rows_n < CHECK_ROWS_MAX ? rows_n : CHECK_ROWS_MAX;
+    rows_n = (size_t)rows_n * row > CHECK_BYTES_MAX ? (int)(CHECK_BYTES_MAX / row) : rows_n;
+    k->rows_n = rows_n > 0 ? rows_n : 1;
+    in_n = (int64_t)k->rows_n * k->m->base.k;
+    out_n = (int64_t)k->rows_n * k->m->n;
+    TRY(cuda_room(&k->in, (size_t)in_n * 2));
+    TRY(cuda_room(&k->want, (size_t)out_n * 4));
+    TRY(cuda_room(&k->got, (size_t)out_n * 4));
+    TRY(cuda_room(&k->residual, (size_t)out_n * 4));
+    TRY(cuda_room(&k->differ, sizeof(unsigned long long)));
+    TRY(st_cuda(launch_random(c->stream, 1, in_n, k->in.at), "random rows"));
+    TRY(st_cuda(launch_random_fp32(c->stream, 2, out_n, k->residual.at), "random residual"));
+    TRY(st_cuda(launch_product(c->stream, k->m->w, k->m->n, k->m->base.k, k->in.at, k->rows_n, 0, k->want.at), "product"));
+out:
+    return st;
+}
+
+/* *same: the algorithm has the chain's bits, alone and added to a residual. */
+static status check_algo(struct check *k, const cublasLtMatmulAlgo_t *algo, bool *same)
+{
+    struct cuda_device *c = k->c;
+    size_t bytes = (size_t)k->rows_n * (size_t)k->m->n * sizeof(float);
+    unsigned long long differ = 0;
+    struct lt_call l;
+    status st = ST_OK;
+
+    *same = false;
+    TRY(lt_prepare(&l, k->m->n, k->m->base.k, k->rows_n));
+    TRY(st_cuda(cudaMemsetAsync(k->differ.at, 0, sizeof differ, c->stream), "clear"));
+    for (int add = 0; add < 2; add++) {
+        if (add)
+            TRY(st_cuda(cudaMemcpyAsync(k->got.at, k->residual.at, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy"));
+        else
+            TRY(st_cuda(cudaMemsetAsync(k->got.at, 0xff, bytes, c->stream), "poison"));
+        if (lt_run(c, &l, algo, k->m->w, k->in.at, add != 0, k->got.at) != CUBLAS_STATUS_SUCCESS)
+            goto out;              /* it does not run with these rows: another one does */
+        TRY(st_cuda(launch_compare(c->stream, k->got.at, k->want.at, add ? k->residual.at : NULL,
+                                   (int64_t)(bytes / sizeof(float)), k->differ.at), "compare"));
+    }
+    TRY(st_cuda(cudaMemcpyAsync(&differ, k->differ.at, sizeof differ, cudaMemcpyDeviceToHost, c->stream), "copy"));
+    TRY(st_cuda(cudaStreamSynchronize(c->stream), "check of a product"));
+    *same = differ == 0;
+out:
+    return st;
+}
+
+static bool splits(const cublasLtMatmulAlgo_t *algo)
+{
+    int32_t split = 1;
+    uint32_t scheme = 0;
+    size_t n;
+
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, &n);
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &n);
+    return split > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+/* Candidates of the library for so many rows, its best first. */
+static status candidates(struct cuda_device *c, const struct cuda_matrix *m, int rows_n,
+                         cublasLtMatmulHeuristicResult_t *found, int *n)
+{
+    cublasLtMatmulPreferenceOpaque_t want;
+    struct lt_call l;
+    const uint32_t align = 16, attributes[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+    };
+    size_t workspace = c->workspace.bytes;
+    status st = ST_OK;
+
+    *n = 0;
+    TRY(lt_prepare(&l, m->n, m->base.k, rows_n));
+    TRY(st_cublas(cublasLtMatmulPreferenceInit(&want), "preference"));
+    TRY(st_cublas(cublasLtMatmulPreferenceSetAttribute(&want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                                       sizeof workspace), "preference"));
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        TRY(st_cublas(cublasLtMatmulPreferenceSetAttribute(&want, (cublasLtMatmulPreferenceAttributes_t)attributes[i],
+                                                           &align, sizeof align), "preference"));
+    if (cublasLtMatmulAlgoGetHeuristic(c->lt, &l.desc, &l.w, &l.in, &l.out, &l.out, &want, CANDIDATES_MAX, found, n) !=
+        CUBLAS_STATUS_SUCCESS)
+        *n = 0;
+out:
+    return st;
+}
+
+static status plan_choose(struct cuda_device *c, const struct cuda_matrix *m, int rows_n, struct product_plan *plan)
+{
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES_MAX];
+    struct check k = { .c = c, .m = m };
+    int n, i;
+    status st = ST_OK;
+
+    plan->lt = false;
+    TRY(candidates(c, m, rows_n, found, &n));
+    TRY(check_open(&k, rows_n));
+    for (i = 0; i < n && !plan->lt; i++) {
+        if (found[i].state != CUBLAS_STATUS_SUCCESS || splits(&found[i].algo))
+            continue;
+        TRY(check_algo(&k, &found[i].algo, &plan->lt));
+        plan->algo = found[i].algo;
+    }
+    if (!plan->lt)
+        c->products_own++;
+    log_debug("cuda.product", "n=%d k=%d rows=%d candidates=%d tried=%d chosen=%s", m->n, m->base.k, rows_n, n, i,
+              plan->lt ? "cublaslt" : "own");
+out:
+    check_fini(&k);
+    return st;
+}
+
+status cuda_product_shape(struct cuda_device *c, struct cuda_matrix *m)
+{
+    struct product_shape *s;
+    status st = ST_OK;
+
+    for (s = c->shapes; s != NULL; s = s->next)
+        if (s->n == m->n && s->k == m->base.k) {
+            m->shape = s;
+            return ST_OK;
+        }
+    s = mem_take_zero(1, sizeof *s);
+    s->n = m->n;
+    s->k = m->base.k;
+    s->next = c->shapes;
+    c->shapes = s;
+    m->shape = s;
+    if (s->k % 8 != 0 || s->n % 4 != 0)        /* rows that are not 16-byte aligned */
+        return ST_OK;
+    TRY(cuda_room(&c->workspace, WORKSPACE_BYTES));
+    for (int b = 0; b < PRODUCT_BUCKETS; b++)
+        TRY(plan_choose(c, m, bucket_rows[b], &s->plan[b]));
+out:
+    return st;
+}
+
+void cuda_product_fini(struct cuda_device *c)
+{
+    while (c->shapes != NULL) {
+        struct product_shape *s = c->shapes;
+
+        c->shapes = s->next;
+        free(s);
+    }
+}
+
+/* ---- operations ---- */
+
+status cuda_linear(struct device *d, const struct matrix *w, const float *bias, const void *in, int rows_n,
+                   enum linear_to to, void *out)
+{
+    struct cuda_device *c = cuda_of(d);
+    const struct cuda_matrix *m = (const struct cuda_matrix *)w;
+    status st = ST_OK;
+
+    if (rows_n == 0)
+        return ST_OK;
+    if (bias == NULL)
+        return product_run(c, m, in, rows_n, to == LINEAR_ADD, out);
+    if (to == LINEAR_STORE) {
+        TRY(product_run(c, m, in, rows_n, false, out));
+        TRY(st_cuda(launch_bias(c->stream, out, bias, rows_n, m->n), "bias"));
+        goto out;
+    }
+    TRY(cuda_room(&c->scratch, (size_t)rows_n * (size_t)m->n * sizeof(float)));
+    TRY(product_run(c, m, in, rows_n, false, c->scratch.at));
+    TRY(st_cuda(launch_add_bias(c->stream, out, c->scratch.at, bias, rows_n, m->n), "bias"));
+out:
+    return st;
+}
+
+status cuda_linear_gated(struct device *d, const struct matrix *w, enum gate_act act, const void *in, int rows_n,
+                         void *out)
+{
+    struct cuda_device *c = cuda_of(d);
+    const struct cuda_matrix *m = (const struct cuda_matrix *)w;
+    size_t row = (size_t)m->n * sizeof(float);
+    int most = SCRATCH_BYTES_MAX / row > 64 ? (int)(SCRATCH_BYTES_MAX / row) / 64 * 64 : 64, ff = (int)w->rows_n;
+    status st = ST_OK;
+
+    for (int r = 0, n; r < rows_n; r += n) {
+        n = rows_n - r < most ? rows_n - r : most;
+        TRY(cuda_room(&c->scratch, (size_t)n * row));
+        TRY(product_run(c, m, (const uint16_t *)in + (size_t)r * (size_t)w->k, n, false, c->scratch.at));
+        TRY(st_cuda(launch_gate(c->stream, c->scratch.at, n, ff, act == GATE_GELU_TANH,
+                                (uint16_t *)out + (size_t)r * (size_t)ff), "gate"));
+    }
+out:
+    return st;
+}
+
+status cuda_logits(struct device *d, const struct matrix *head, const void *in, int rows_n, float softcap,
+                   float *logits)
+{
+    struct cuda_device *c = cuda_of(d);
+    const struct cuda_matrix *m = (const struct cuda_matrix *)head;
+    status st = ST_OK;
+
+    if (rows_n == 0)
+        return ST_OK;
+    TRY(product_run(c, m, in, rows_n, false, logits));
+    if (softcap > 0)
+        TRY(st_cuda(launch_softcap(c->stream, logits, (int64_t)rows_n * m->n, softcap), "soft cap"));
+out:
+    return st;
+}

@@ -1,0 +1,37 @@
+/* rmsnorm: out[r,:] = x[p,:] / sqrt(mean(x[p,:]^2) + eps) * w, p = rows[r] (or r)
+ * Shapes    x [*, dim] fp32, w [dim] fp32, out [rows, dim] bf16
+ * Launch    grid = rows, block = 256, one partial sum per warp in shared memory
+ * Traffic   reads 4*rows*dim B (the second pass hits L1), writes 2*rows*dim B, w comes from L2: memory bound
+ * Numerics  sum in fp32: a thread's elements in order, then lanes, then warps; depends on dim alone */
+#include "kernels/cuda/bits.cuh"
+#include "kernels/cuda/launch.h"
+
+#define THREADS 256
+
+static __global__ void rmsnorm(const float *x, const float *w, float eps, const int32_t *rows, int dim, uint16_t *out)
+{
+    __shared__ float part[THREADS / 32];
+    const float *from = x + (size_t)(rows != NULL ? rows[blockIdx.x] : blockIdx.x) * dim;
+    uint16_t *to = out + (size_t)blockIdx.x * dim;
+    float sum = 0, scale;
+
+    for (int i = threadIdx.x; i < dim; i += THREADS)
+        sum = fmaf(from[i], from[i], sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < THREADS / 32; i++)
+        sum += part[i];
+    scale = 1.0f / sqrtf(sum / (float)dim + eps);
+    for (int i = threadIdx.x; i < dim; i += THREADS)
+        to[i] = bf16_bits(from[i] * scale * w[i]);
+}
+
+cudaError_t launch_rmsnorm(cudaStream_t s, const float *x, const float *w, float eps, const int32_t *rows, int rows_n,
+                           int dim, uint16_t *out)
+{
+    rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
+    return cudaGetLastError();
+}
