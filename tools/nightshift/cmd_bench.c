@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "tools/bench/bench_attention.h"
+#include "tools/bench/bench_gpu.h"
 #include "tools/bench/bench_kernels.h"
 #include "tools/bench/bench_lines.h"
 #include "tools/bench/bench_step.h"
@@ -12,9 +13,10 @@
 #include "worker/pipeline/model_text.h"
 
 struct bench_options {
-    const char *what, *model_path, *input;
+    const char *what, *model_path, *input, *shape;
     double seconds;
     int context;
+    bool csv;
 };
 
 /* With threads=1 the thread's own time stands for the clock: figures that hold on a machine that others use, too. */
@@ -28,10 +30,11 @@ static const struct clock cpu_clock = { thread_ns, thread_ns, NULL };
 
 static void options_read(struct cli *cli, int argc, char **argv, struct bench_options *o)
 {
-    enum { SECONDS = 1, CONTEXT, CPU_TIME };
+    enum { SECONDS = 1, CONTEXT, CPU_TIME, SHAPE, CSV };
     static const struct option options[] = {
         CLI_OPTIONS, { "model", required_argument, NULL, 'm' }, { "seconds", required_argument, NULL, SECONDS },
-        { "context", required_argument, NULL, CONTEXT }, { "cpu-time", no_argument, NULL, CPU_TIME }, { 0 }
+        { "context", required_argument, NULL, CONTEXT }, { "cpu-time", no_argument, NULL, CPU_TIME },
+        { "shape", required_argument, NULL, SHAPE }, { "csv", no_argument, NULL, CSV }, { 0 }
     };
     bool needs_model;
     int option;
@@ -41,6 +44,8 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
         case 'm': o->model_path = optarg; break;
         case SECONDS: o->seconds = atof(optarg); break;
         case CONTEXT: o->context = atoi(optarg); break;
+        case SHAPE: o->shape = optarg; break;
+        case CSV: o->csv = true; break;
         case CPU_TIME:
             clock_use(&cpu_clock);
             break;
@@ -58,7 +63,7 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
         || o->context > BENCH_STEP_ROWS_MAX || (needs_model && o->model_path == NULL)
         || (strcmp(o->what, "lines") == 0 && o->input == NULL)) {
         cli->done = true;
-        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, step -m MODEL or lines IN -m MODEL is needed, --seconds above 0, "
+        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, gpu --shape NAME, step -m MODEL or lines IN -m MODEL is needed, --seconds above 0, "
                                   "--context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
     }
 }
@@ -77,6 +82,13 @@ static status attention_bench(struct device *d, const struct bench_options *o, b
     struct bench_attention b = { .decoder = bench_smollm2_135m, .cases = "", .seconds = o->seconds, .json = json };
 
     return bench_attention_run(d, &b, stdout, err);
+}
+
+static status gpu_bench(struct device *d, const struct bench_options *o, struct error *err)
+{
+    struct bench_gpu b = { .shape = o->shape, .seconds = o->seconds / 10, .csv = o->csv };
+
+    return bench_gpu_run(d, &b, stdout, err);
 }
 
 static status step_bench(struct device *d, const struct bench_options *o, bool json, struct error *err)
@@ -111,7 +123,7 @@ out:
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench_options o = { .seconds = 2, .context = 128 };
+    struct bench_options o = { .seconds = 2, .context = 128, .shape = "llama-3-8b" };
     struct device *d = NULL;
     struct error err = { "" };
     struct cli cli;
@@ -128,6 +140,7 @@ int cmd_bench(int argc, char **argv)
     st = device_open(&cli.cfg, &d, &err);
     if (st == ST_OK)
         st = strcmp(o.what, "step") == 0    ? step_bench(d, &o, cli.json, &err)
+           : strcmp(o.what, "gpu") == 0       ? gpu_bench(d, &o, &err)
            : strcmp(o.what, "attention") == 0 ? attention_bench(d, &o, cli.json, &err)
            : strcmp(o.what, "kernels") == 0 ? kernels_bench(d, &o, cli.json, &err)
                                             : error_set(&err, ST_REJECT, "no bench is called \"%s\"", o.what);
