@@ -45,6 +45,54 @@ static void config_checks_names_and_ranges(void **state)
     assert_int_equal(cfg.threads, 3);
 }
 
+/* Settings of librdkafka's own: kept as they stand, secrets shown to nobody, read from files and the environment. */
+static void config_keeps_pairs(void **state)
+{
+    char path[] = "/tmp/nightshift-pair-XXXXXX", pair[128], *value, *text = NULL;
+    size_t text_n;
+    struct config cfg;
+    struct error err;
+    FILE *out;
+    int fd = mkstemp(path);
+
+    (void)state;
+    config_defaults(&cfg);
+    assert_int_equal(config_set_pair(&cfg, "kafka.security.protocol=PLAINTEXT", &err), ST_OK);
+    assert_int_equal(config_set_pair(&cfg, "kafka.security.protocol=SASL_SSL", &err), ST_OK);
+    assert_int_equal(config_set_pair(&cfg, "kafka.sasl.password=hunter2", &err), ST_OK);
+    assert_int_equal(cfg.kafka_pairs_n, 2);
+    assert_string_equal(cfg.kafka_pairs[0].name, "security.protocol");
+    assert_string_equal(cfg.kafka_pairs[0].value, "SASL_SSL");
+    assert_int_equal(config_set_pair(&cfg, "kafka.=x", &err), ST_REJECT);
+    for (int i = 2; i < CONF_PAIRS_MAX; i++) {
+        snprintf(pair, sizeof pair, "kafka.x%d=y", i);
+        assert_int_equal(config_set_pair(&cfg, pair, &err), ST_OK);
+    }
+    assert_int_equal(config_set_pair(&cfg, "kafka.one.more=y", &err), ST_REJECT);
+    for (int format = CONFIG_TEXT; format <= CONFIG_JSON; format++) {
+        out = open_memstream(&text, &text_n);
+        config_print(&cfg, (enum config_format)format, out);
+        fclose(out);
+        assert_non_null(strstr(text, "SASL_SSL"));
+        assert_null(strstr(text, "hunter2"));
+        free(text);
+    }
+    assert_int_equal(write(fd, "from a file\r\n", 13), 13);
+    close(fd);
+    snprintf(pair, sizeof pair, "@%s", path);
+    assert_int_equal(config_value_read("n", pair, &value, &err), ST_OK);
+    assert_string_equal(value, "from a file");
+    config_value_free(value);
+    unlink(path);
+    assert_int_equal(config_value_read("n", pair, &value, &err), ST_REJECT);
+    setenv("NIGHTSHIFT_TEST_PAIR", "from the environment", 1);
+    assert_int_equal(config_value_read("n", "$NIGHTSHIFT_TEST_PAIR", &value, &err), ST_OK);
+    assert_string_equal(value, "from the environment");
+    config_value_free(value);
+    assert_int_equal(config_value_read("n", "$NIGHTSHIFT_TEST_NO_SUCH", &value, &err), ST_REJECT);
+    assert_null(value);
+}
+
 static void config_reads_a_file(void **state)
 {
     char path[] = "/tmp/nightshift-config-XXXXXX";
@@ -304,6 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_checks_names_and_ranges),
+        cmocka_unit_test(config_keeps_pairs),
         cmocka_unit_test(config_reads_a_file),
         cmocka_unit_test(arena_keeps_what_it_gave),
         cmocka_unit_test(buffer_grows_and_formats),
