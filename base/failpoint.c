@@ -18,6 +18,7 @@ static char armed_name[64];
 static enum action armed_action;
 static long armed_sleep_ms;
 static atomic_long armed_left;
+static char armed_text[128];
 
 /* What stands behind "name:n": nothing, or ":action". */
 static bool action_parse(const char *text)
@@ -44,15 +45,37 @@ static bool action_parse(const char *text)
     return end != text + 7 && *end == '\0' && errno == 0 && armed_sleep_ms > 0;
 }
 
+/* "name=TEXT". */
+static status text_arm(const char *spec, const char *equals)
+{
+    if (equals == spec || (size_t)(equals - spec) >= sizeof armed_name || strlen(equals + 1) >= sizeof armed_text
+        || equals[1] == '\0')
+        return ST_REJECT;
+    memcpy(armed_name, spec, (size_t)(equals - spec));
+    armed_name[equals - spec] = '\0';
+    strcpy(armed_text, equals + 1);
+    atomic_store(&armed_left, 0);
+    failpoint_armed = true;
+    return ST_OK;
+}
+
+const char *failpoint_text(const char *name)
+{
+    return failpoint_armed && armed_text[0] != '\0' && strcmp(name, armed_name) == 0 ? armed_text : NULL;
+}
+
 status failpoint_arm(const char *spec)
 {
-    const char *colon = spec != NULL ? strchr(spec, ':') : NULL;
+    const char *colon = spec != NULL ? strchr(spec, ':') : NULL, *equals = spec != NULL ? strchr(spec, '=') : NULL;
     char *end;
     long n;
 
     failpoint_armed = false;
+    armed_text[0] = '\0';
     if (spec == NULL)
         return ST_OK;
+    if (equals != NULL && (colon == NULL || equals < colon))
+        return text_arm(spec, equals);
     if (colon == NULL || colon == spec || (size_t)(colon - spec) >= sizeof armed_name)
         return ST_REJECT;
     n = strtol(colon + 1, &end, 10);

@@ -11,6 +11,9 @@
 
 extern bool failpoint_armed;
 
+/* NIGHTSHIFT_FAILPOINT=name=TEXT arms a failpoint that looks for a text instead. NULL: it is not armed. */
+const char *failpoint_text(const char *name);
+
 /* spec as above, or NULL for none. ST_REJECT: it is malformed. At start only. */
 MUST_USE status failpoint_arm(const char *spec);
 void failpoint_reached(const char *name);

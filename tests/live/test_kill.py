@@ -15,7 +15,7 @@ import job
 
 FAILPOINTS = ["queue.job.write", "queue.job.rename", "queue.job.renamed", "queue.append.before", "queue.append.half",
               "queue.append.after", "queue.sync.before", "queue.sync.after", "queue.order.write", "queue.order.rename",
-              "queue.order.renamed", "queue.finish.before", "queue.finish.after", "saver.save.before", "saver.save.after",
+              "queue.order.renamed", "queue.finish.before", "queue.finish.after", "saver.save.before", "saver.save.after", "starts.begin.before", "starts.begin.after",
               "checkpoint.save.before", "checkpoint.save.after", "checkpoint.forget.before", "checkpoint.forget.after"]
 REGENERATED_MAX = 64
 COUNTS = re.compile(r"event=engine\.counts output_tokens=(\d+) running=(\d+) undurable=(\d+)")

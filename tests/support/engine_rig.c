@@ -97,7 +97,7 @@ static void stop(struct rig *g)
 
 void rig_start(struct rig *g)
 {
-    struct engine_ports ports = { g, on_progress, on_ended };
+    struct engine_ports ports = { .ctx = g, .progress = on_progress, .ended = on_ended };
     struct error err = { "" };
 
     stop(g);

@@ -205,7 +205,9 @@ static void verdicts_after_the_intake(void **state)
     lines_reject(r, LINES_EXPIRED, NULL, (const char *const[]){ NULL });
     assert_int_equal(r->verdict, VERDICT_EXPIRED);
     assert_string_equal(lines_failure_code(r), "batch_expired");
-    request_free(r);
+    assert_line(r, RESULT_OUTPUT,
+        "{\"id\":\"batch_req_0123456789abcdef_7\",\"custom_id\":\"c\",\"response\":null,\"error\":{\"code\":\"batch_expired\","
+        "\"message\":\"the line's deadline passed before it was done\"}}");
 }
 
 static void one_failed_choice(void **state)

@@ -131,7 +131,7 @@ static void sample_dropped(void *ctx, struct request *r)
 /* Answers the sample; fills in what it cost. */
 static status sample_run(struct job *j, struct estimate *e, struct error *err)
 {
-    struct engine_ports ports = { j, sample_progress, sample_ended };
+    struct engine_ports ports = { .ctx = j, .progress = sample_progress, .ended = sample_ended };
     const struct config *cfg = &j->cli->cfg;
     struct device *d = NULL;
     struct model *m = NULL;

@@ -15,7 +15,7 @@
 #define LEARN_N 64             /* ended choices that the expectation remembers */
 #define HELD_MIN PAGE_POSITIONS            /* positions worth waiting for */
 
-enum start { STARTED, HELD, NO_PAGES, ENDED };
+enum start { STARTED, HELD, NO_PAGES, ENDED, NOT_BEGUN };
 
 static int length_class(int32_t max)
 {
@@ -176,6 +176,7 @@ static void request_first_start(struct engine *e, struct seq *s)
 {
     struct request *r = s->r;
 
+    begin_forget(e, r);
     if (r->started_ns != 0)
         return;
     r->started_ns = e->now_ns;
@@ -255,41 +256,135 @@ static bool is_expired(const struct request *r)
     return r->deadline_ms != 0 && r->started_ns == 0 && clock_wall_ns() / NS_PER_MS > r->deadline_ms;
 }
 
+static void request_expire(struct engine *e, struct request *r)
+{
+    e->counts.expired_n++;
+    lines_reject(r, LINES_EXPIRED, NULL, (const char *const[]){ NULL });
+    request_end(e, r);
+}
+
+/* Also where no slot is free: a late answer is worth nothing. */
+static void waiting_expire(struct engine *e)
+{
+    struct request *r;
+
+    while (plan_has_deadlines(e->plan) && (r = plan_expired(e->plan, clock_wall_ns() / NS_PER_MS)) != NULL) {
+        plan_take(e->plan, r);
+        request_expire(e, r);
+    }
+}
+
+static void waiting_take(struct engine *e, struct request *r)
+{
+    if (r->lane == LANE_CHOSEN)
+        lane_take(e, r);
+    else
+        plan_take(e->plan, r);
+}
+
+static enum start end_before_start(struct engine *e, struct request *r)
+{
+    waiting_take(e, r);
+    request_end(e, r);
+    return ENDED;
+}
+
+/* Whether a start of it is counted by now; what must not start leaves the line. */
+static enum start begin_try(struct engine *e, struct request *r)
+{
+    switch (begin_ask(e, r)) {
+    case BEGUN_GO:
+        return STARTED;
+    case BEGUN_NOT_YET:
+        return NOT_BEGUN;
+    case BEGUN_SUSPECT:
+        waiting_take(e, r);
+        lane_leave(e, r);
+        lane_add(e, r);
+        return ENDED;
+    case BEGUN_OVER:
+        break;
+    }
+    e->counts.quarantined_n++;
+    return end_before_start(e, r);
+}
+
 /* A waiting request: starts with its first open choice, or is over before it began. */
 static enum start request_try(struct engine *e, struct request *r)
 {
     struct seq *s = e->spare[e->spare_n - 1];
+    enum start begun;
     struct job *j;
     int32_t i;
 
     if (is_expired(r)) {
-        plan_take(e->plan, r);
-        lines_reject(r, LINES_EXPIRED, NULL, (const char *const[]){ NULL });
-        request_end(e, r);
+        waiting_take(e, r);
+        request_expire(e, r);
         return ENDED;
     }
+    begun = begin_try(e, r);
+    if (begun != STARTED)
+        return begun;
     i = choice_next(e, r, 0);
-    if (i == r->params.n) {
-        plan_take(e->plan, r);
-        request_end(e, r);
-        return ENDED;
-    }
+    if (i == r->params.n)
+        return end_before_start(e, r);
     if (is_held_back(e, r, i))
         return HELD;
     seq_fill(e, s, r, i);
     if (!pages_suffice(e, s))
         return NO_PAGES;
-    plan_take(e->plan, r);
+    waiting_take(e, r);
     j = job_take(e, r);
     seq_start(e, j, s);
     return job_go_on(e, j) == NO_PAGES ? NO_PAGES : STARTED;
 }
 
-void engine_admit(struct engine *e)
+/* The cohort, in its order; nobody else. */
+static void cohort_admit(struct engine *e)
+{
+    struct request_list *l = &e->lane.cohort;
+
+    for (int64_t i = 0; i < l->n && can_start(e);) {
+        const struct request *r = l->of[i];
+        enum start what = request_try(e, l->of[i]);
+
+        if (what == NO_PAGES)
+            return;
+        i += i < l->n && l->of[i] == r;        /* it still stands there */
+    }
+}
+
+static void plan_admit(struct engine *e)
 {
     struct request *r, *next;
     int32_t held_n = 0;
+    bool first = true;
 
+    for (r = plan_peek(e->plan); r != NULL && can_start(e) && held_n < LOOK_MAX; r = next) {
+        enum start what;
+
+        if (!first && !r->begin_asked && !begin_has_room(e))
+            return;
+        next = plan_after(e->plan, r);
+        what = request_try(e, r);
+        if (what == NO_PAGES || lane_is_open(e))
+            return;
+        held_n += what == HELD;
+        first = first && (what == STARTED || what == ENDED);
+        if (first)
+            next = plan_peek(e->plan);
+    }
+    for (; r != NULL && e->ports.begin != NULL && begin_has_room(e); r = plan_after(e->plan, r))
+        if (!r->begin_asked)
+            (void)begin_ask(e, r);             /* its answer is taken when its turn comes */
+}
+
+void engine_admit(struct engine *e)
+{
+    waiting_expire(e);
+    if (e->held)
+        return;
+    lane_step(e);
     e->fronts_n = 0;
     e->rows_known = 0;
     e->pages_left = cache_available(e->cache);
@@ -302,15 +397,8 @@ void engine_admit(struct engine *e)
         if (e->running[i]->job->next_choice < e->running[i]->r->params.n
             && job_go_on(e, e->running[i]->job) == NO_PAGES)
             return;
-    for (r = plan_peek(e->plan); r != NULL && can_start(e) && held_n < LOOK_MAX; r = next) {
-        enum start what;
-
-        next = plan_after(e->plan, r);
-        what = request_try(e, r);
-        if (what == NO_PAGES)
-            return;
-        held_n += what == HELD;
-        if (held_n == 0)
-            next = plan_peek(e->plan);
-    }
+    if (e->lane.chosen_n > 0)
+        cohort_admit(e);
+    else if (e->lane.waiting.n == 0)
+        plan_admit(e);
 }

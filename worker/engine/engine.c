@@ -147,6 +147,7 @@ void engine_close(struct engine *e)
     kv_close(e->d, e->kv);
     cache_close(e->cache);
     plan_close(e->plan);
+    lane_close(&e->lane);
     free(e);
 }
 
@@ -155,7 +156,8 @@ void engine_close(struct engine *e)
 static void counts_refresh(struct engine *e)
 {
     e->counts.running_n = e->running_n;
-    e->counts.waiting_n = plan_length(e->plan);
+    e->counts.lane_n = e->lane.waiting.n + e->lane.cohort.n;
+    e->counts.waiting_n = plan_length(e->plan) + e->counts.lane_n;
 }
 
 void request_end(struct engine *e, struct request *r)
@@ -164,6 +166,8 @@ void request_end(struct engine *e, struct request *r)
 
     if (r->verdict == VERDICT_NONE)
         r->verdict = VERDICT_DONE;
+    begin_forget(e, r);
+    lane_leave(e, r);
     r->finished_ns = before;
     r->stage = NULL;
     e->ended_n++;
@@ -215,7 +219,10 @@ void engine_submit(struct engine *e, struct request *r)
     ASSERT(r->verdict == VERDICT_NONE && r->choices != NULL && r->params.n > 0);
     if (is_sound(e, r)) {
         cache_want(e->cache, r->prompt, r->prompt_n);
-        plan_add(e->plan, r);
+        if (e->ports.begin != NULL && r->starts + 1 >= e->cfg->quarantine_starts)
+            lane_add(e, r);
+        else
+            plan_add(e->plan, r);
     } else {
         request_end(e, r);
     }
@@ -224,7 +231,7 @@ void engine_submit(struct engine *e, struct request *r)
 
 int64_t engine_room(const struct engine *e)
 {
-    int64_t length = plan_length(e->plan), bytes = plan_bytes(e->plan);
+    int64_t length = plan_length(e->plan) + e->lane.waiting.n, bytes = plan_bytes(e->plan);
     int64_t room = e->cfg->plan_window_max - length, bytes_left = (e->cfg->plan_window_mb << 20) - bytes;
     int64_t each = length > 0 ? bytes / length + 1 : REQUEST_BYTES_GUESS, fit = bytes_left / each;
 
@@ -270,6 +277,14 @@ static struct plan_wants wants_all(const struct seq *s)
     return (struct plan_wants){ s->computed_n, s->computed_n };
 }
 
+static void request_put_back(struct engine *e, struct request *r)
+{
+    if (r->lane == LANE_CHOSEN)
+        lane_put_back(e, r);
+    else
+        plan_put_back(e->plan, r);
+}
+
 void seq_put_back(struct engine *e, struct seq *s)
 {
     struct job *j = s->job;
@@ -283,7 +298,7 @@ void seq_put_back(struct engine *e, struct seq *s)
     if (j->running_n > 0)
         return;
     job_give(e, j);
-    plan_put_back(e->plan, s->r);
+    request_put_back(e, s->r);
 }
 
 void seq_end(struct engine *e, struct seq *s)
@@ -302,7 +317,7 @@ void seq_end(struct engine *e, struct seq *s)
         request_end(e, r);
     } else if (j->running_n == 0) {
         job_give(e, j);
-        plan_put_back(e->plan, r);         /* its other choices found no slot or no pages yet */
+        request_put_back(e, r);            /* its other choices found no slot or no pages yet */
     }
 }
 
@@ -363,6 +378,7 @@ status engine_step(struct engine *e)
     if (e->failed)
         return ST_FATAL;
     if (ran) {
+        poison_act(e);
         TRY(step_run(e));
         e->now_ns = clock_mono_ns();
         step_apply(e);
@@ -379,28 +395,86 @@ out:
     return st == ST_OK && !ran && e->ended_n == ended_n ? ST_AGAIN : st;
 }
 
-void engine_drop(struct engine *e, void (*dropped)(void *ctx, struct request *r), void *ctx)
+struct drop {
+    bool (*which)(void *ctx, const struct request *r);         /* NULL: all */
+    void (*dropped)(void *ctx, struct request *r);
+    void *ctx;
+};
+
+static bool is_dropped(const struct drop *d, const struct request *r)
 {
-    struct request *r;
+    return d->which == NULL || d->which(d->ctx, r);
+}
 
-    while (e->running_n > 0) {
-        struct seq *s = e->running[e->running_n - 1];
+static void request_drop(struct engine *e, const struct drop *d, struct request *r)
+{
+    begin_forget(e, r);
+    lane_leave(e, r);
+    r->stage = NULL;
+    d->dropped(d->ctx, r);
+}
+
+/* The youngest first, so that what stands before i is not moved. */
+static void running_drop(struct engine *e, const struct drop *d)
+{
+    for (int32_t i = e->running_n - 1; i >= 0; i--) {
+        struct seq *s = e->running[i];
         struct job *j = s->job;
+        struct request *r = s->r;
 
-        r = s->r;
+        if (!is_dropped(d, r))
+            continue;
         seq_stop(e, s, wants_all(s));
         if (j->running_n > 0)
             continue;
         job_give(e, j);
-        r->stage = NULL;
-        dropped(ctx, r);
+        request_drop(e, d, r);
     }
-    while ((r = plan_next(e->plan)) != NULL)
-        dropped(ctx, r);
-    cache_check(e->cache);
-    ASSERT(cache_counts(e->cache).held == 0);
-    ASSERT(e->jobs_spare_n == e->seqs_n && e->spare_n == e->seqs_n);
+}
+
+static void lane_drop(struct engine *e, const struct drop *d)
+{
+    struct request_list *lists[] = { &e->lane.cohort, &e->lane.waiting };
+
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = lists[k]->n - 1; i >= 0; i--)
+            if (is_dropped(d, lists[k]->of[i]))
+                request_drop(e, d, lists[k]->of[i]);
+}
+
+static void some_drop(struct engine *e, const struct drop *d)
+{
+    struct request *r, *next;
+
+    running_drop(e, d);
+    lane_drop(e, d);
+    for (r = plan_peek(e->plan); r != NULL; r = next) {
+        next = plan_after(e->plan, r);
+        if (!is_dropped(d, r))
+            continue;
+        plan_take(e->plan, r);
+        request_drop(e, d, r);
+    }
     counts_refresh(e);
+}
+
+void engine_drop_some(struct engine *e, bool (*which)(void *ctx, const struct request *r),
+                      void (*dropped)(void *ctx, struct request *r), void *ctx)
+{
+    some_drop(e, &(struct drop){ which, dropped, ctx });
+}
+
+void engine_drop(struct engine *e, void (*dropped)(void *ctx, struct request *r), void *ctx)
+{
+    some_drop(e, &(struct drop){ NULL, dropped, ctx });
+    cache_check(e->cache);
+    ASSERT(cache_counts(e->cache).held == 0 && e->begun_n == 0 && lane_any(e) == NULL && e->lane.chosen_n == 0);
+    ASSERT(e->jobs_spare_n == e->seqs_n && e->spare_n == e->seqs_n);
+}
+
+void engine_hold(struct engine *e)
+{
+    e->held = true;
 }
 
 const struct engine_counts *engine_counts(const struct engine *e)

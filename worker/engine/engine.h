@@ -12,6 +12,7 @@
  *            pool cannot hold ends with FINISH_ERROR.
  * Choices:   a request's choices are sequences of their own; the first computes the prompt, the others take its pages.
  *            Tokens found in a choice at engine_submit (a checkpoint's) are kept as if they had been decoded here.
+ * Lane:      a request whose earlier starts ended in the death of a process runs apart from all others, see lane.c.
  * Endings:   an end token (of the model or of stop_tokens) is the last of choice.tokens and no part of the text, unless
  *            params.include_stop. Log-probabilities asked for are there for every token, resumed ones too.
  * The step loop allocates nothing once a sequence is admitted, but for output growth. */
@@ -29,6 +30,14 @@
 
 struct engine;
 
+/* What the store that counts starts says of one. */
+enum engine_begun {
+    BEGUN_NOT_YET,                 /* asked; ask again at the next step */
+    BEGUN_GO,                      /* counted, or there is no store */
+    BEGUN_SUSPECT,                 /* not counted: earlier starts ended in a death (request.starts says how many); to the lane */
+    BEGUN_OVER                     /* ... often enough and alone: the request's verdict is LINES_QUARANTINED, already set */
+};
+
 struct engine_ports {
     void *ctx;
     /* New tokens of a choice are worth a frame (checkpoint_tokens or checkpoint_ms are over, or it was put back). Must not
@@ -37,15 +46,22 @@ struct engine_ports {
     /* The request has its verdict and is the callee's now. May block: that is the back-pressure. Must not call the
      * engine. */
     void (*ended)(void *ctx, struct request *r);
+    /* A request is about to start; alone: with no other in the step. Must not block. Asked again until there is an answer.
+     * NULL: starts are not counted. */
+    enum engine_begun (*begin)(void *ctx, struct request *r, bool alone);
+    /* It has lived through what killed earlier starts: the start that was counted is taken back. NULL with begin. */
+    void (*cleared)(void *ctx, struct request *r);
 };
 
 struct engine_counts {             /* since the start; read on the engine's thread */
     int64_t steps_n, rows_n, prompt_tokens, cached_tokens, output_tokens, resumed_tokens, put_back_n;
+    int64_t expired_n, quarantined_n;
     int64_t prefill_tokens;        /* known tokens that were really computed (recomputing after a put-back included) */
     double device_s, host_s;       /* in model_forward; everything else between steps while there was work, without the
                                     * time that ports.ended took */
     int running_n;                 /* sequences */
     int64_t waiting_n;
+    int64_t lane_n;                /* of them, those that run apart because a start of theirs ended in a death */
 };
 
 /* tokenizer: for detok and end tokens. The engine owns KV pool, cache and plan. ST_REJECT: the KV pool would have no page,
@@ -62,6 +78,12 @@ MUST_USE status engine_step(struct engine *e);
 /* Takes out every request, running or waiting, without a verdict: each comes back once through the callback. For a drain,
  * after which free + cached = total is checked. */
 void engine_drop(struct engine *e, void (*dropped)(void *ctx, struct request *r), void *ctx);
+
+/* Those for which `which` is true, as engine_drop; the others go on. */
+void engine_drop_some(struct engine *e, bool (*which)(void *ctx, const struct request *r),
+                      void (*dropped)(void *ctx, struct request *r), void *ctx);
+/* Nothing more is started, what runs goes on: for a drain. */
+void engine_hold(struct engine *e);
 
 const struct engine_counts *engine_counts(const struct engine *e);
 struct cache_counts engine_cache_counts(const struct engine *e);

@@ -2,6 +2,7 @@
  *
  *   engine.c    open, submit, step, drop
  *   admit.c     which request starts when, and with which pages
+ *   lane.c      starts that are counted, and requests that run apart
  *   compose.c   the rows of a step; pages for them; who goes back when there are none
  *   sequence.c  one sequence: its tokens, what it wants of the device, what it does with the answer
  *   choice.c    what a choice of a request still needs; outlives the sequence, which may be put back */
@@ -49,6 +50,17 @@ struct front { int32_t computed_n, token; const struct seq *s; };
 struct length { double mean, deviation; int64_t n; };
 struct lengths { struct length of[32]; };
 
+struct request_list { struct request **of; int64_t n, room; };
+
+struct lane {
+    struct request_list waiting;               /* to be chosen */
+    struct request_list cohort;                /* chosen, to be started */
+    int64_t chosen_n;                          /* chosen, their trial is not over */
+    bool alone;                                /* the cohort is one request */
+    bool serving;                              /* cohort follows cohort */
+    int64_t since_ns;                          /* when the first one came */
+};
+
 struct engine {
     const struct config *cfg;
     struct device *d;
@@ -76,6 +88,10 @@ struct engine {
     struct step step;
     int32_t rows_max, rows_seen;
     double kv_read;                            /* positions that the rows of the step read */
+
+    struct lane lane;
+    int64_t begun_n;                           /* waiting requests whose start is being counted or is counted */
+    bool held;                                 /* engine_hold */
 
     struct engine_counts counts;
     int64_t now_ns;                            /* of the step */
@@ -114,6 +130,25 @@ void seq_apply(struct engine *e, struct seq *s, const struct sampled *outs);
 
 void engine_admit(struct engine *e);
 void lengths_observe(struct lengths *l, int32_t max, int32_t output_n);
+
+/* ---- lane.c ---- */
+
+enum engine_begun begin_ask(struct engine *e, struct request *r);
+bool begin_has_room(const struct engine *e);   /* whether one more may be asked about ahead */
+void begin_forget(struct engine *e, struct request *r);        /* it has started, or is gone */
+void lane_add(struct engine *e, struct request *r);
+void lane_put_back(struct engine *e, struct request *r);
+void lane_take(struct engine *e, struct request *r);           /* out of the cohort's list: it starts, or is over */
+void lane_leave(struct engine *e, struct request *r);          /* for good; nothing if it is not there */
+bool lane_is_open(const struct engine *e);     /* no one else is to be admitted */
+struct request *lane_any(const struct engine *e);              /* one that does not run; NULL: none */
+void lane_step(struct engine *e);              /* before admission: the next cohort */
+void lane_check(struct engine *e, struct request *r);          /* after its tokens: the trial may be over */
+void lane_close(struct lane *l);
+
+/* ---- poison.c ---- */
+
+void poison_act(const struct engine *e);       /* before a step runs; tests only */
 
 /* ---- compose.c ---- */
 

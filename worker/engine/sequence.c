@@ -234,6 +234,8 @@ void seq_apply(struct engine *e, struct seq *s, const struct sampled *outs)
     }
     if (s->c->finish == FINISH_ERROR || (s->c->finish != FINISH_NONE && s->computed_n >= s->end_n))
         seq_end(e, s);
-    else
+    else {
         progress_check(e, s);
+        lane_check(e, s->r);
+    }
 }

@@ -101,7 +101,7 @@ static status header_read(struct draft *d, const struct header *h, int64_t max, 
     const char *p = h->value;
     size_t i = h->value_n > 0 && *p == '-';
     int64_t v = 0;
-    bool good = h->value_n > i && h->value_n <= 12;
+    bool good = h->value_n > i && h->value_n <= 15;
 
     for (size_t k = i; good && k < h->value_n; k++) {
         good = p[k] >= '0' && p[k] <= '9';
@@ -118,7 +118,7 @@ static status header_read(struct draft *d, const struct header *h, int64_t max, 
 static status headers_read(struct draft *d)
 {
     status st = ST_OK;
-    int64_t deadline_s = 0;
+    int64_t deadline_ms = 0;
 
     for (size_t i = 0; i < d->rec->headers_n; i++) {
         const struct header *h = &d->rec->headers[i];
@@ -126,11 +126,11 @@ static status headers_read(struct draft *d)
         if (h->value == NULL)
             continue;
         if (strcmp(h->name, "ns-deadline") == 0)
-            TRY(header_read(d, h, INT64_C(99999999999), &deadline_s));
+            TRY(header_read(d, h, INT64_C(99999999999999), &deadline_ms));
         else if (strcmp(h->name, "ns-priority") == 0)
             TRY(header_read(d, h, INT32_MAX, &d->priority));
     }
-    d->r->deadline_ms = deadline_s * 1000;
+    d->r->deadline_ms = deadline_ms;
 out:
     return st;
 }

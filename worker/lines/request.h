@@ -17,6 +17,8 @@
 
 enum endpoint { ENDPOINT_CHAT, ENDPOINT_COMPLETIONS };
 enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ERROR };
+/* Whether it runs apart because the process died when it ran before (engine/lane.c). */
+enum lane_place { LANE_NONE, LANE_WAITS, LANE_CHOSEN };
 /* How a request ended (design.md section 2). Rejected: its own fault, an HTTP-like status says how. */
 enum verdict_kind { VERDICT_NONE, VERDICT_DONE, VERDICT_REJECTED, VERDICT_QUARANTINED, VERDICT_EXPIRED };
 
@@ -86,9 +88,15 @@ struct request {
     enum verdict_kind verdict;
     int http_status;                           /* of VERDICT_REJECTED: 400 ...; 0: not an HTTP-level failure */
     const char *error_code, *error_text, *error_param;
+    /* earlier starts of its record, as the checkpoint store has them */
+    int32_t starts, solo;                      /* that ended in a death; of them alone */
+    uint64_t last_run;                         /* the process that the last one was in; 0: not known */
+    enum lane_place lane;                      /* the engine's */
+    bool begin_asked, begun;                   /* the engine's: this start is being counted, is counted */
     /* for whichever stage owns it */
     void *stage;
     void *saved;                               /* the pipeline's: its choices' places in the checkpoint store */
+    void *start;                               /* the pipeline's: its record's start there; a group's is its first member's */
 };
 
 /* A completions line with several prompts: one request a prompt, one result line when all have ended. It lives until

@@ -208,7 +208,7 @@ enum result_kind lines_result(const struct lines_model *m, const struct request 
     if (refused != NULL) {
         ASSERT(refused->verdict != VERDICT_NONE);
         refused_add(line, refused, id);
-        return RESULT_FAILURE;
+        return refused->verdict == VERDICT_EXPIRED ? RESULT_OUTPUT : RESULT_FAILURE;     /* no fault of the record's */
     }
     failed_i = failed_choice(ms, &failed);
     response_begin(line, failed_i < 0 ? 200 : 500, id);

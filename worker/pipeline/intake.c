@@ -3,11 +3,11 @@
 
 static void request_hand_on(struct pipeline *p, struct request *r)
 {
-    status st = r->verdict != VERDICT_NONE ? ST_FENCED
-              : saver_looks_up(p->saver)   ? saver_look_up(p->saver, r)
-                                           : bqueue_push(p->admits, r);
+    status st = r->verdict != VERDICT_NONE || !record_is_ours(p, r->record) ? ST_FENCED
+              : saver_looks_up(p->saver)                                    ? saver_look_up(p->saver, r)
+                                                                            : bqueue_push(p->admits, r);
 
-    /* With a verdict to its result line; without one, because we are stopping, to be dropped there. */
+    /* With a verdict to its result line; without one, because we are stopping or it is another's now, to be dropped there. */
     if (st != ST_OK)
         outcome_push(p, r);
 }
@@ -39,10 +39,10 @@ void *intake_main(void *pipeline)
             struct record *rec = items[i];
             struct request *r = NULL;
 
-            if (!atomic_load(&p->stopping) && intake_read(in, rec, &r) == ST_OK)
+            if (!atomic_load(&p->stopping) && record_is_ours(p, rec) && intake_read(in, rec, &r) == ST_OK)
                 line_hand_on(p, r, rec);
             else
-                queue_record_give(p->queue, rec);
+                record_end(p, rec);
         }
     }
     intake_close(in);

@@ -1,20 +1,32 @@
 /* Outcomes to durable results: builds the lines, commits them in groups, then lets the saver forget.
- * Once a commit has failed nothing more is written; what arrives is dropped and will be answered by the next run. */
+ *
+ * A topic whose broker does not answer keeps its results here and tries again; beyond a bound nothing more is taken, which
+ * holds the engine back. A file that cannot be written is for a person to look at: the run stops, nothing more is written, and
+ * what arrives is dropped and will be answered by the next run. */
+#define _POSIX_C_SOURCE 200809L
 #include "worker/pipeline/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "worker/pipeline/id_set.h"
+#include "worker/pipeline/result_headers.h"
+
+enum { HELD_GROUPS_MAX = 8, RETRY_MIN_MS = 50, RETRY_MAX_MS = 1000, TOLD_S = 10 };
 
 /* A result that waits for the commit. */
 struct entry {
     struct record *record;
     size_t at;                     /* where its line begins in lines */
     struct save_slot *slots;
+    struct start *starts;
     const char *code;              /* static text; NULL: done */
+    struct header *headers;        /* one block */
     int32_t from_engine_n;         /* requests behind it that the engine has ended */
+    int64_t tokens_n;              /* made here, not resumed */
 };
 
 struct outbox {
@@ -27,7 +39,9 @@ struct outbox {
     struct result *results;        /* value is filled in at the commit: lines moves as it grows */
     bool *durable;
     size_t n, room;
+    int64_t group_ms, group_n, group_bytes;        /* when a group is committed */
     int64_t first_ns;
+    int64_t retry_at_ns, retry_ms, told_ns;        /* 0: the last commit went through */
 };
 
 void outcome_push(struct pipeline *p, struct request *r)
@@ -37,6 +51,8 @@ void outcome_push(struct pipeline *p, struct request *r)
 
     ASSERT(st == ST_OK);
 }
+
+/* ---- commit ---- */
 
 static void failure_count(struct pipeline_counts *c, const char *code)
 {
@@ -60,9 +76,10 @@ static void committed_count(struct outbox *o)
         const struct entry *e = &o->entries[i];
 
         p->durable_n += e->from_engine_n;
-        if (!o->durable[i])
-            continue;
-        if (e->code == NULL) {
+        if (!o->durable[i]) {
+            p->counts.results_lost_n++;
+            p->counts.tokens_regenerated_n += e->tokens_n;
+        } else if (e->code == NULL) {
             p->counts.done_n++;
         } else {
             p->counts.failed_n++;
@@ -73,9 +90,35 @@ static void committed_count(struct outbox *o)
     pthread_mutex_unlock(&p->lock);
 }
 
+static void group_end(struct outbox *o, bool committed)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        const struct entry *e = &o->entries[i];
+
+        saver_end(o->p->saver, e->slots, e->starts, committed && o->durable[i]);
+        record_end(o->p, e->record);
+        free(e->headers);
+    }
+    buf_reset(&o->lines);
+    o->n = 0;
+}
+
+/* Kept, for another try. */
+static void commit_later(struct outbox *o, const struct error *err)
+{
+    int64_t now = clock_mono_ns();
+
+    if (o->told_ns == 0 || now - o->told_ns > TOLD_S * NS_PER_S) {
+        log_warn("outbox.commit", "results=%zu note=\"kept, tried again\" cause=\"%s\"", o->n, err->text);
+        o->told_ns = now;
+    }
+    o->retry_ms = o->retry_ms == 0 ? RETRY_MIN_MS : o->retry_ms < RETRY_MAX_MS / 2 ? 2 * o->retry_ms : RETRY_MAX_MS;
+    o->retry_at_ns = now + o->retry_ms * NS_PER_MS;
+}
+
 static void commit(struct outbox *o)
 {
-    struct error err;
+    struct error err = { "" };
     status st;
 
     if (o->n == 0)
@@ -83,22 +126,21 @@ static void commit(struct outbox *o)
     for (size_t i = 0; i < o->n; i++)
         o->results[i].value = o->lines.data + o->entries[i].at;
     st = o->failed ? ST_RETRY : queue_commit(o->p->queue, o->results, o->n, o->durable, &err);
+    if (st == ST_RETRY && !o->failed && o->p->is_topic) {
+        commit_later(o, &err);
+        return;
+    }
+    o->retry_at_ns = o->retry_ms = o->told_ns = 0;
     if (st == ST_OK)
         committed_count(o);
-    for (size_t i = 0; i < o->n; i++) {
-        if (st == ST_OK && o->durable[i])
-            saver_forget(o->p->saver, o->entries[i].slots);
-        else
-            saver_keep(o->p->saver, o->entries[i].slots);
-        queue_record_give(o->p->queue, o->entries[i].record);
-    }
+    group_end(o, st == ST_OK);
     if (st != ST_OK && !o->failed) {
         o->failed = true;
         pipeline_fail(o->p, st == ST_FENCED ? EXIT_CODE_FENCED : EXIT_CODE_STOPPED, "%s", err.text);
     }
-    buf_reset(&o->lines);
-    o->n = 0;
 }
+
+/* ---- outcomes ---- */
 
 static void results_grow(struct outbox *o)
 {
@@ -108,9 +150,8 @@ static void results_grow(struct outbox *o)
     o->durable = mem_grow(o->durable, o->room * sizeof *o->durable);
 }
 
-static void result_add(struct outbox *o, struct request *r, struct save_slot *slots, int32_t from_engine_n)
+static void result_add(struct outbox *o, struct request *r, struct entry e)
 {
-    struct entry *e;
     struct result *res;
     char id[64];
 
@@ -120,13 +161,25 @@ static void result_add(struct outbox *o, struct request *r, struct save_slot *sl
         o->first_ns = clock_mono_ns();
     id_set_add(o->ids, r->custom_id);
     queue_result_id(o->p->queue, r->source, r->offset, id);
-    e = &o->entries[o->n];
-    res = &o->results[o->n++];
-    *e = (struct entry){ r->record, o->lines.n, slots, lines_failure_code(r), from_engine_n };
+    res = &o->results[o->n];
     memset(res, 0, sizeof *res);
-    res->record = r->record;
+    res->record = e.record = r->record;
+    e.at = o->lines.n;
+    e.code = lines_failure_code(r);
     res->kind = lines_result(&o->p->text.lines, r, id, &o->lines);
-    res->value_n = o->lines.n - e->at;
+    res->value_n = o->lines.n - e.at;
+    if (o->p->is_topic)
+        res->headers = e.headers = result_headers_make(r, e.code, o->p->text.name, &res->headers_n);
+    o->entries[o->n++] = e;
+}
+
+static int64_t tokens_made(const struct request *r)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; r->choices != NULL && i < r->params.n; i++)
+        n += r->choices[i].tokens_n - r->choices[i].resumed_n;
+    return n;
 }
 
 /* Every member of a group comes by; the last one makes the line of all. */
@@ -135,34 +188,74 @@ static void outcome_take(struct outbox *o, struct request *r)
     struct request_group *g = r->group;
     struct request *alone[1] = { r }, **members = g != NULL ? g->requests : alone;
     int members_n = g != NULL ? g->requests_n : 1;
-    struct save_slot *slots = NULL;
-    int32_t from_engine_n = 0;
+    struct entry e = { 0 };
     bool dropped = false;
 
     if (g != NULL && --g->open_n > 0)
         return;
     for (int i = 0; i < members_n; i++) {
         dropped |= members[i]->verdict == VERDICT_NONE;
-        from_engine_n += members[i]->started_ns != 0;
-        slots = saver_detach(members[i], slots);
+        e.from_engine_n += members[i]->started_ns != 0;
+        e.tokens_n += tokens_made(members[i]);
+        e.slots = saver_detach(members[i], e.slots);
+        e.starts = saver_detach_start(members[i], e.starts);
     }
     if (dropped) {
-        saver_keep(o->p->saver, slots);
-        queue_record_give(o->p->queue, r->record);
+        saver_end(o->p->saver, e.slots, e.starts, false);
+        record_end(o->p, r->record);
     } else {
-        result_add(o, members[0], slots, from_engine_n);
+        result_add(o, members[0], e);
     }
     request_free_line(r);
 }
 
+/* ---- the thread ---- */
+
+static int wait_ms(int64_t until_ns)
+{
+    int64_t left_ns = until_ns - clock_mono_ns();
+
+    return left_ns > 0 ? (int)(left_ns / NS_PER_MS) + 1 : 0;
+}
+
 static int commit_wait_ms(const struct outbox *o)
 {
-    int64_t left_ns;
-
     if (o->n == 0)
         return 200;
-    left_ns = o->first_ns + o->p->cfg->commit_ms * NS_PER_MS - clock_mono_ns();
-    return left_ns > 0 ? (int)(left_ns / NS_PER_MS) + 1 : 0;
+    if (o->retry_at_ns != 0)
+        return wait_ms(o->retry_at_ns);
+    if (o->n >= (size_t)o->group_n || (int64_t)o->lines.n >= o->group_bytes || atomic_load(&o->p->hurries_n) > 0)
+        return 0;
+    return wait_ms(o->first_ns + o->group_ms * NS_PER_MS);
+}
+
+/* So many results wait for a broker that nothing more is taken. */
+static bool is_full(const struct outbox *o)
+{
+    return o->retry_at_ns != 0
+        && (o->n >= (size_t)(HELD_GROUPS_MAX * o->group_n) || (int64_t)o->lines.n >= HELD_GROUPS_MAX * o->group_bytes);
+}
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS }, NULL);
+}
+
+/* The last results: tried until the deadline of the drain; what is left then is done again by the next owner. */
+static void outbox_empty(struct outbox *o)
+{
+    if (clock_mono_ns() < atomic_load(&o->p->commit_until_ns))
+        commit(o);
+    while (o->n > 0 && clock_mono_ns() < atomic_load(&o->p->commit_until_ns)) {
+        pause_ms(o->retry_ms < 100 ? (int)o->retry_ms : 100);
+        commit(o);
+    }
+    if (o->n == 0)
+        return;
+    log_warn("outbox.end", "results=%zu effect=\"not committed in time: they will be made again\"", o->n);
+    memset(o->durable, 0, o->n * sizeof *o->durable);
+    committed_count(o);
+    group_end(o, false);
 }
 
 static void *outbox_main(void *outbox)
@@ -172,14 +265,16 @@ static void *outbox_main(void *outbox)
     void *items[POP_MAX];
 
     while (!bqueue_ended(q)) {
-        size_t n = bqueue_pop(q, items, POP_MAX, commit_wait_ms(o));
-
-        for (size_t i = 0; i < n; i++)
+        if (is_full(o) && commit_wait_ms(o) > 0 && clock_mono_ns() < atomic_load(&o->p->commit_until_ns)) {
+            pause_ms(commit_wait_ms(o) < 20 ? commit_wait_ms(o) : 20);
+            continue;
+        }
+        for (size_t i = 0, n = bqueue_pop(q, items, POP_MAX, commit_wait_ms(o)); i < n; i++)
             outcome_take(o, items[i]);
-        if (commit_wait_ms(o) == 0 || o->n >= (size_t)o->p->cfg->commit_results_max)
+        if (commit_wait_ms(o) == 0)
             commit(o);
     }
-    commit(o);
+    outbox_empty(o);
     return NULL;
 }
 
@@ -189,6 +284,9 @@ struct outbox *outbox_open(struct pipeline *p)
 
     o->p = p;
     o->ids = id_set_open();
+    o->group_ms = p->is_topic ? p->cfg->txn_ms : p->cfg->commit_ms;
+    o->group_n = p->is_topic ? p->cfg->txn_results_max : p->cfg->commit_results_max;
+    o->group_bytes = p->is_topic ? p->cfg->txn_bytes_max : INT64_MAX / HELD_GROUPS_MAX;
     return o;
 }
 
@@ -208,8 +306,8 @@ void outbox_close(struct outbox *o)
         return;
     id_set_close(o->ids);
     buf_fini(&o->lines);
-    free(o->results);
     free(o->entries);
+    free(o->results);
     free(o->durable);
     free(o);
 }

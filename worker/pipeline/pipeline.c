@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "worker/pipeline/internal.h"
 
+enum { STOP_SAVE_S = 5, STOP_COMMIT_S = 10, STOP_LEAVE_S = 15 };
+
 void pipeline_fail(struct pipeline *p, int exit_code, const char *fmt, ...)
 {
     va_list ap;
@@ -26,18 +28,44 @@ void pipeline_fail(struct pipeline *p, int exit_code, const char *fmt, ...)
     pipeline_stop(p);
 }
 
-void pipeline_stop(struct pipeline *p)
+static void deadline_near(_Atomic int64_t *deadline_ns, int64_t to_ns)
 {
-    atomic_store(&p->stopping, true);
-    bqueue_close(p->records);
-    saver_look_ups_end(p->saver);
-    bqueue_close(p->admits);
+    int64_t now = atomic_load(deadline_ns);
+
+    while (to_ns < now && !atomic_compare_exchange_weak(deadline_ns, &now, to_ns))
+        ;
+}
+
+/* Without a plan of somebody else's, the last saves and commits to services that do not answer have an end, too. */
+static void deadlines_default(struct pipeline *p)
+{
+    int64_t now = clock_mono_ns();
+
+    deadline_near(&p->save_until_ns, now + STOP_SAVE_S * NS_PER_S);
+    deadline_near(&p->commit_until_ns, now + STOP_COMMIT_S * NS_PER_S);
+    deadline_near(&p->leave_until_ns, now + STOP_LEAVE_S * NS_PER_S);
 }
 
 void pipeline_drain(struct pipeline *p, const struct drain_plan *plan)
 {
-    (void)plan;
-    pipeline_stop(p);
+    deadline_near(&p->finish_until_ns, plan->finish_until_ns);
+    deadline_near(&p->save_until_ns, plan->save_until_ns);
+    deadline_near(&p->commit_until_ns, plan->commit_until_ns);
+    deadline_near(&p->leave_until_ns, plan->leave_until_ns);
+    if (!atomic_exchange(&p->draining, true))
+        queue_stop_taking(p->queue);
+}
+
+void pipeline_stop(struct pipeline *p)
+{
+    if (p->is_topic && !atomic_load(&p->stopping)) {
+        queue_stop_taking(p->queue);
+        deadlines_default(p);
+    }
+    atomic_store(&p->stopping, true);
+    bqueue_close(p->records);
+    saver_look_ups_end(p->saver);
+    bqueue_close(p->admits);
 }
 
 /* ---- open ---- */
@@ -88,15 +116,19 @@ static status store_open(struct pipeline *p, const struct queue_job *job, struct
     return saver_open(p, url, &p->saver, err);
 }
 
-static void engine_ended(void *pipeline, struct request *r)
-{
-    ((struct pipeline *)pipeline)->ended_n++;
-    outcome_push(pipeline, r);
-}
-
 static void engine_progress(void *pipeline, const struct request *r, int32_t choice)
 {
     saver_progress(((struct pipeline *)pipeline)->saver, r, choice);
+}
+
+static enum engine_begun engine_begin(void *pipeline, struct request *r, bool alone)
+{
+    return saver_begin(((struct pipeline *)pipeline)->saver, r, alone);
+}
+
+static void engine_cleared(void *pipeline, struct request *r)
+{
+    saver_cleared(((struct pipeline *)pipeline)->saver, r);
 }
 
 status pipeline_open(const struct config *cfg, const struct pipeline_job *job, struct pipeline **out, int *exit_code,
@@ -104,7 +136,7 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
 {
     struct pipeline *p = mem_take_zero(1, sizeof *p);
     struct queue_job queue_job = job->queue;
-    struct engine_ports ports = { p, engine_progress, engine_ended };
+    struct engine_ports ports = { p, engine_progress, engine_ended, engine_begin, engine_cleared };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     status st;
 
@@ -112,13 +144,19 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
     *exit_code = EXIT_CODE_CANNOT_START;
     p->cfg = cfg;
     pthread_mutex_init(&p->lock, NULL);
+    p->leases = leases_open();
+    p->events = (struct queue_events){ p, source_gained, source_lost };
+    p->finish_until_ns = p->save_until_ns = p->commit_until_ns = p->leave_until_ns = INT64_MAX;
+    p->step_ns = p->poll_ns = clock_mono_ns();
     p->records = bqueue_open(RECORDS_MAX);
     p->admits = bqueue_open(REQUESTS_MAX);
     p->outcomes = bqueue_open(REQUESTS_MAX);
     TRY(model_load(p, job, err));
     fingerprint_name(p);
     queue_job.fingerprint = p->fingerprint = fingerprint_make(p);
+    queue_job.events = &p->events;
     TRY(queue_open(cfg, &queue_job, &p->queue, err));
+    p->is_topic = queue_state(p->queue)->records_n < 0;
     p->text.lines.now_ns = queue_state(p->queue)->begun_s * NS_PER_S;
     TRY(store_open(p, &job->queue, err));
     TRY(engine_open(cfg, p->device, p->model, p->text.tokenizer, &ports, &p->engine, err));
@@ -174,6 +212,11 @@ void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out)
     pthread_mutex_lock(&p->lock);
     *out = p->counts;
     pthread_mutex_unlock(&p->lock);
+    out->step_ns = atomic_load(&p->step_ns);
+    out->poll_ns = atomic_load(&p->poll_ns);
+    out->draining = atomic_load(&p->draining);
+    queue_read_counts(p->queue, &out->queue);
+    saver_read_counts(p->saver, &out->ckpt);
 }
 
 /* Requests that were handed on just before everything stopped. */
@@ -195,7 +238,9 @@ static int finish(struct pipeline *p, struct error *err)
     *err = p->error;
     if (p->exit_code != EXIT_CODE_DONE)
         return p->exit_code;
-    if (c->records_n < 0 || c->before_n + c->done_n + c->failed_n < c->records_n) {
+    if (p->is_topic)
+        return EXIT_CODE_DONE;         /* drained, or told that no more comes */
+    if (c->before_n + c->done_n + c->failed_n < c->records_n) {
         error_set(err, ST_RETRY, "stopped with all progress saved; run the same command again to go on");
         return EXIT_CODE_STOPPED;
     }
@@ -206,17 +251,24 @@ static int finish(struct pipeline *p, struct error *err)
     return EXIT_CODE_DONE;
 }
 
+/* A topic is polled until the last commit and the last save are through: that keeps its sources ours. */
 int pipeline_join(struct pipeline *p, struct error *err)
 {
-    pthread_join(p->poller, NULL);
+    if (!p->is_topic)
+        pthread_join(p->poller, NULL);
+    pthread_join(p->engine_thread, NULL);
     for (int i = 0; i < p->intakes_n; i++)
         pthread_join(p->intakes[i], NULL);
-    pthread_join(p->engine_thread, NULL);
     saver_look_ups_wait(p->saver);
     admits_drain(p);
     bqueue_close(p->outcomes);
     outbox_join(p->outbox);
     saver_stop(p->saver);
+    if (p->is_topic) {
+        atomic_store(&p->poll_end, true);
+        pthread_join(p->poller, NULL);
+        queue_leave(p->queue, atomic_load(&p->leave_until_ns));
+    }
     return finish(p, err);
 }
 
@@ -234,6 +286,8 @@ void pipeline_close(struct pipeline *p)
     bqueue_free(p->records);
     bqueue_free(p->admits);
     bqueue_free(p->outcomes);
+    leases_close(p->leases);
+    poll_side_close(&p->poll);
     pthread_mutex_destroy(&p->lock);
     free(p->intakes);
     free(p->fingerprint);

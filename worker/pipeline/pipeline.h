@@ -4,6 +4,9 @@
  *                        │ (nothing stored: straight to admits)   │
  *                        └─ verdicts → outcomes                   └─ progress → saver → checkpoint store
  *
+ * A topic's source may go to another worker at any moment: what of it is under way is dropped at the next step, its tokens are
+ * saved first, and its results that are not durable yet are not published (poller.c, leases.h).
+ *
  * Threads:   pipeline_open loads everything; pipeline_start starts the threads; one caller drives the rest.
  * Ownership: cfg and job are borrowed until pipeline_close.
  * Back-pressure: every arrow is a bounded queue; a slow output slows the poll. Memory is flat in the length of the job. */
@@ -14,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/config.h"
+#include "checkpoint/checkpoint.h"
 #include "queue/queue.h"
 #include "worker/engine/engine.h"
 #include "worker/exit_code.h"
@@ -35,6 +39,12 @@ struct pipeline_counts {
     int64_t done_n, failed_n;      /* durable verdicts of this run; failed ones are not in done_n */
     int64_t duplicate_ids_n;       /* lines of this run whose custom_id another line of this run has */
     int64_t resumed_n;             /* sequences that went on from stored tokens */
+    int64_t results_lost_n;        /* made, but the source was lost before they were durable */
+    int64_t tokens_regenerated_n;  /* the tokens in them: made again by the next owner */
+    int64_t step_ns, poll_ns;      /* clock_mono_ns when the engine and the poll side last came by: for watchdogs */
+    bool draining;
+    struct queue_counts queue;
+    struct ckpt_counts ckpt;
     struct engine_counts engine;
     struct cache_counts cache;
     struct { char code[48]; int64_t n; } failures[FAILURE_CODES_MAX];
@@ -51,14 +61,15 @@ const struct queue_state *pipeline_queue(const struct pipeline *p);
 void pipeline_start(struct pipeline *p);
 bool pipeline_ended(struct pipeline *p);       /* nothing is left to compute, or it must stop: time for pipeline_join */
 void pipeline_stop(struct pipeline *p);        /* take no more, save progress; any thread, returns at once */
-/* For a machine that goes; absolute times of clock_mono_ns, ascending. Again: the earlier deadline of each counts. */
+/* For a machine that goes; absolute times of clock_mono_ns, ascending. Again: the earlier deadline of each counts. Nothing more
+ * is taken or begun from now on. Any thread, returns at once. A file's run ends as with pipeline_stop, once what runs has ended. */
 struct drain_plan {
-    int64_t finish_until_ns;       /* what runs goes on, nothing is begun */
-    int64_t save_until_ns;         /* progress is saved, the last results are committed */
-    int64_t commit_until_ns;       /* a commit that is still open is given up */
+    int64_t finish_until_ns;       /* what runs goes on until then, or until all of it has ended */
+    int64_t save_until_ns;         /* tokens of what did not end go to the checkpoint store; its starts are taken back */
+    int64_t commit_until_ns;       /* results of what did are made durable */
     int64_t leave_until_ns;        /* the sources are given back */
 };
-void pipeline_drain(struct pipeline *p, const struct drain_plan *plan);     /* any thread, returns at once */
+void pipeline_drain(struct pipeline *p, const struct drain_plan *plan);
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out);        /* any thread */
 /* Waits for the threads in their order, finishes the queue when all is done. err: why, unless EXIT_CODE_DONE. */
 int pipeline_join(struct pipeline *p, struct error *err);

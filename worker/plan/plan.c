@@ -391,6 +391,16 @@ struct request *plan_next(struct plan *p)
     return r;
 }
 
+bool plan_has_deadlines(const struct plan *p)
+{
+    return p->deadlines_n > 0;
+}
+
+struct request *plan_expired(const struct plan *p, int64_t now_ms)
+{
+    return p->deadlines_n > 0 && p->deadlines[0]->request->deadline_ms < now_ms ? p->deadlines[0]->request : NULL;
+}
+
 static int32_t common_with(const struct request *r, const int32_t *tokens, int32_t tokens_n)
 {
     return walk_common(r->prompt, tokens, 0, r->prompt_n < tokens_n ? r->prompt_n : tokens_n);

@@ -37,6 +37,9 @@ struct request *plan_next(struct plan *p);
  * once, then NULL. Used with plan_take, which removes a given request. Valid until the next plan_peek. */
 struct request *plan_after(struct plan *p, const struct request *r);
 void plan_take(struct plan *p, struct request *r);
+/* One that has not started and whose deadline is before now_ms (Unix time), still the plan's; NULL: none. */
+struct request *plan_expired(const struct plan *p, int64_t now_ms);
+bool plan_has_deadlines(const struct plan *p);
 int64_t plan_length(const struct plan *p);
 int64_t plan_bytes(const struct plan *p);      /* memory of the waiting requests, as it was when they were added */
 
