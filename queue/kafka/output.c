@@ -2,6 +2,8 @@
  *
  * Headers: the record's own, bytewise and in order; then ns-id (TOPIC/PARTITION/OFFSET of the prompt: what a reader drops doubles
  * by) and ns-src-ts (its timestamp, ms); then the worker's. A name may stand twice: the last one is ours.
+ * A dead letter's value is the original, so that it can be put back; ns-result holds the error line, so that a job is collected as a
+ * file job would be. Where the original does not fit, the error line is the value.
  * Marks of what was left out: ns-headers-dropped (how many), ns-value-dropped and ns-key-dropped (bytes).
  * Sizes are known before produce, because the broker refuses a whole batch for one record that is too large (facts 1.7). */
 #include <inttypes.h>
@@ -97,6 +99,8 @@ static void dead_fit(struct output *o, struct kafka_core *k, const struct result
         }
         o->value = in->value;
         o->value_n = in->value_n;
+        if (tries == 0 && r->kind == RESULT_FAILURE)
+            header_add(o, "ns-result", r->value, r->value_n);
         if (tries >= 1) {
             snprintf(o->value_dropped, sizeof o->value_dropped, "%zu", in->value_n);
             header_add_text(o, "ns-value-dropped", o->value_dropped);

@@ -46,6 +46,7 @@ int cli_fail(const struct cli *cli, int exit_code, const char *fmt, ...) PRINTF_
 
 int cmd_audit(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
+int cmd_collect(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_plan(int argc, char **argv);

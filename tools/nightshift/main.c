@@ -46,6 +46,20 @@ const struct command commands[] = {
       "      --partitions N    of topics that are made (8); --replicas N; --retention-h HOURS (720)\n"
       "      --quiet           no progress, no summary\n"
       "example: nightshift submit prompts.jsonl --queue kafka://localhost:9092/demo\n" },
+    { "collect", "a job's answers from its topics into a file", cmd_collect,
+      "usage: nightshift collect --queue kafka://HOST:PORT/NAME --job ID -o OUT.jsonl [-e ERR.jsonl] [options]\n"
+      "Waits until every line of the job has its answer and writes them as they come, as `run` would. Stop it, kill it, run the same\n"
+      "command again: it goes on. Exit code 0: every line has its verdict; 75: some have none yet.\n"
+      "  -q, --queue URL       kafka://HOST:PORT[,HOST:PORT...]/NAME\n"
+      "      --job ID          as `submit` called it\n"
+      "  -o, --output FILE     one answer a line\n"
+      "  -e, --errors FILE     dead letters go here instead of the output\n"
+      "      --order input     the output is sorted like the input when the job is over\n"
+      "      --no-wait         what is there now\n"
+      "      --timeout S       give up after that long\n"
+      "      --overwrite       begin anew, whatever is there\n"
+      "      --quiet           no progress, no summary\n"
+      "example: nightshift collect --queue kafka://localhost:9092/demo --job fe780df055e696d7 -o answers.jsonl -e errors.jsonl\n" },
     { "audit", "proves that every input of a topic has exactly one result", cmd_audit,
       "usage: nightshift audit --queue kafka://HOST:PORT/NAME [--job ID] [--group G] [--open-ok]\n"
       "Reads the topics and the group's commits, nothing else, and lists what is missing, doubled or orphaned, and marks that say more\n"
