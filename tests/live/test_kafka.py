@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""The whole way on real services: submit, workers that come, go and die, a broker and a Redis that do the same, collect, audit. In the
+end each line has one answer, and its bytes are those of an undisturbed file job.
+
+usage: test_kafka.py [--seed N] [NAME ...]      (all parts)
+"""
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import job
+import pool
+import services
+from pool import Pool
+
+FAILPOINTS = ["kafka.init:1", "kafka.begin:2", "kafka.produce:3", "kafka.produce:40", "kafka.guard:2", "kafka.offsets:2",
+              "kafka.commit.before:1", "kafka.commit.before:3", "kafka.commit.after:1", "kafka.commit.after:3", "checkpoint.begin.before:2",
+              "checkpoint.begin.after:2", "checkpoint.save.before:1", "checkpoint.save.after:1", "checkpoint.forget.before:1",
+              "checkpoint.forget.after:2"]
+SLOW = dict(sequences_max=4, step_rows_max=64)       # sequences are under way for long enough to be hit
+
+
+class World:
+    def __init__(self, kafka, redis, folder, model, seed):
+        self.kafka, self.redis, self.folder, self.model = kafka, redis, folder, model
+        self.rng = random.Random(seed)
+
+    def source(self, name, n, bad=True, **kw):
+        """A file of n lines and some bad ones, and its undisturbed answers."""
+        rows = pool.lines(n, self.rng.randint(1, 10 ** 6), **kw)
+        if bad:
+            for i, field in enumerate([{"max_tokens": -1}, {"temperature": "hot"}, {"messages": 5, "prompt": None}, {"stream": True}]):
+                rows.insert(n // 5 * (i + 1), dict(rows[0], custom_id="bad-%d" % i, body=dict(rows[0]["body"], **field)))
+        path = job.write(os.path.join(self.folder, name + ".jsonl"), rows)
+        if bad:
+            with open(path, "ab") as f:
+                f.write(b'{"custom_id": "torn", "body": {\n')
+                f.write(b'{"custom_id": "latin-1 \xe9", "body": {}}\n')
+        return path, pool.reference(self.folder, path, self.model, name + "-reference")
+
+    def pool(self, name, **settings):
+        return Pool(self.kafka, self.redis, name, self.model, self.folder, **settings)
+
+
+def end_to_end(world):
+    """(a) two workers; every answer equal to the file job's; dead letters are error lines."""
+    path, want = world.source("plain", 400)
+    with world.pool("plain") as p:
+        p.submit(path)
+        p.start(1)
+        p.start(2)
+        summary = p.finish(want, "end to end")
+        assert summary["dead"] == 6 and summary["results"] == 400, summary
+    job.say("end to end: %d lines, equal byte for byte" % len(want))
+
+
+def come_and_go(world):
+    """(b) a third joins, one leaves by SIGTERM: it hands over in time, and the others go on from its frames."""
+    path, want = world.source("members", 500, max_tokens=(40, 200))
+    with world.pool("members", **SLOW) as p:
+        submit = p.submit_slowly(path, 60)
+        p.start(1).until_ready()
+        p.start(2).until_ready()
+        time.sleep(1.5)
+        p.start(3).until_ready()
+        time.sleep(2)
+        seconds = p.drain(1)
+        assert seconds < 15, seconds
+        assert submit.wait(timeout=120) == 0
+        p.finish(want, "members come and go")
+    job.say("a third joined, one left within %.1f s" % seconds)
+
+
+def failpoints(world):
+    """(c) kill -9 at every durable step of a worker, while another one is there."""
+    path, want = world.source("points", 2000, max_tokens=(10, 80))
+    reached = []
+    with world.pool("points", **SLOW) as p:
+        submit = p.submit_slowly(path, 30)
+        p.start(1).until_ready()
+        for name in FAILPOINTS:
+            w = p.start(2, failpoint=name)
+            end = time.monotonic() + 8
+            while w.p.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            if w.p.poll() is None:
+                p.kill(2)
+            else:
+                assert p.take(2) == -9, (name, p.ended[-1][1], p.ended[-1][2].log[-5:])
+                reached.append(name)
+        assert submit.poll() is None or submit.returncode == 0, submit.communicate()
+        submit.kill()
+        submit.wait()
+        p.submit(path)
+        p.start(2)
+        p.finish(want, "failpoints")
+    never = sorted(set(FAILPOINTS) - set(reached))
+    assert len(never) <= 2, ("failpoints that nothing reached", never)
+    job.say("%d deaths at failpoints%s" % (len(reached), "; not reached: " + ", ".join(never) if never else ""))
+
+
+class Chaos:
+    """Two workers that are started again when they die, and one thing after another that goes wrong."""
+
+    def __init__(self, world, p):
+        self.world, self.p, self.rng = world, p, world.rng
+        self.counts = {}
+
+    def one(self):
+        return self.rng.choice(sorted(self.p.workers))
+
+    def worker_killed(self):
+        self.p.kill(self.one())
+
+    def worker_drained(self):
+        self.p.drain(self.one())
+
+    def worker_stopped(self):
+        """Beyond its session and its transaction: a zombie whose partitions are somebody else's when it wakes."""
+        w = self.p.workers[self.one()]
+        w.send(signal.SIGSTOP)
+        time.sleep(self.rng.uniform(1, 6))
+        w.send(signal.SIGCONT)
+
+    def broker_restarted(self):
+        self.world.kafka.restart()
+
+    def broker_killed(self):
+        self.world.kafka.kill()
+        self.world.kafka.start()
+
+    def redis_emptied(self):
+        self.world.redis.command("FLUSHALL")
+
+    def redis_killed(self):
+        self.world.redis.kill()
+        time.sleep(self.rng.uniform(0, 1))
+        self.world.redis.start()
+
+    def redis_hangs(self):
+        self.world.redis.pause()
+        time.sleep(self.rng.uniform(0.5, 3))
+        self.world.redis.resume()
+
+    def redis_full(self):
+        self.world.redis.command("CONFIG", "SET", "maxmemory", "1")
+        time.sleep(self.rng.uniform(0.5, 2))
+        self.world.redis.command("CONFIG", "SET", "maxmemory", "0")
+
+    def redis_demoted(self):
+        self.world.redis.command("REPLICAOF", "127.0.0.1", "1")
+        time.sleep(self.rng.uniform(0.5, 2))
+        self.world.redis.command("REPLICAOF", "NO", "ONE")
+
+    def redis_scripts_flushed(self):
+        self.world.redis.command("SCRIPT", "FLUSH")
+
+    def tend(self, workers_n=2):
+        """Whoever is gone is started again. No exit but those that say what happened."""
+        for number in range(1, workers_n + 1):
+            w = self.p.workers.get(number)
+            if w is not None and w.p.poll() is not None:
+                code = self.p.take(number)
+                assert code in (3, 4), (code, self.p.ended[-1][2].log[-10:])
+                self.counts["exit %d" % code] = self.counts.get("exit %d" % code, 0) + 1
+                w = None
+            if w is None:
+                self.p.start(number)
+
+    def run(self, faults, pause_s=(0.5, 2.5)):
+        for fault in faults:
+            self.tend()
+            time.sleep(self.rng.uniform(*pause_s))
+            self.tend()
+            job.say("  " + fault)
+            getattr(self, fault)()
+            self.counts[fault] = self.counts.get(fault, 0) + 1
+        self.tend()
+
+
+def chaos(world):
+    """(c) random deaths of everything."""
+    path, want = world.source("chaos", 1200, max_tokens=(20, 200))
+    faults = ["worker_killed"] * 5 + ["worker_drained"] * 2 + ["worker_stopped", "broker_restarted", "broker_killed", "redis_emptied",
+              "redis_killed", "redis_hangs", "redis_full", "redis_demoted", "redis_scripts_flushed"]
+    world.rng.shuffle(faults)
+    with world.pool("chaos", **SLOW) as p:
+        submit = p.submit_slowly(path, 15)
+        c = Chaos(world, p)
+        c.run(faults)
+        submit.send_signal(signal.SIGTERM)
+        submit.wait(timeout=60)
+        collect = subprocess.Popen(p.command("collect", "--job", "j", "-o", p.outputs()[0], "-e", p.outputs()[1]), stdout=subprocess.DEVNULL)
+        p.submit(path)
+        time.sleep(1)
+        collect.kill()
+        collect.wait()
+        p.finish(want, "chaos")
+    job.say("chaos: %s" % ", ".join("%s %d" % kv for kv in sorted(c.counts.items())))
+
+
+PARTS = [end_to_end, come_and_go, failpoints, chaos]
+
+
+def main():
+    args = sys.argv[1:]
+    seed = 1
+    if args[:1] == ["--seed"]:
+        seed, args = int(args[1]), args[2:]
+    with job.folder() as folder, services.Kafka() as kafka, services.Redis() as redis:
+        world = World(kafka, redis, folder, job.tiny_model(folder), seed)
+        for part in PARTS:
+            if not args or part.__name__ in args:
+                part(world)
+    job.say("ok")
+
+
+if __name__ == "__main__":
+    main()
