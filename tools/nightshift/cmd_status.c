@@ -1,10 +1,11 @@
-/* tools/nightshift/cmd_status.c - how far a job is, from its files; it may be running. */
+/* tools/nightshift/cmd_status.c - how far a job is, from its files or its topics, or what a worker says of itself. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "queue/queue.h"
-#include "tools/nightshift/cli.h"
+#include "tools/nightshift/status.h"
 
 static void print_json(const char *output, const struct queue_state *s, bool running)
 {
@@ -19,29 +20,58 @@ static void print_json(const char *output, const struct queue_state *s, bool run
     buf_fini(&b);
 }
 
-int cmd_status(int argc, char **argv)
+static int file_show(const struct cli *cli, const char *output)
 {
-    static const struct option options[] = { CLI_OPTIONS, { 0 } };
     struct queue_state s;
     struct error err;
-    struct cli cli;
     bool running;
+
+    if (queue_look(output, &s, &running, &err) != ST_OK)
+        return cli_fail(cli, EXIT_CODE_CANNOT_START, "%s", err.text);
+    if (cli->json)
+        print_json(output, &s, running);
+    else
+        printf("%s: %" PRId64 " of %" PRId64 " lines have their verdict (%" PRId64 " failed); %s\n", output, s.done_n,
+               s.records_n, s.failed_n, s.finished ? "finished" : running ? "running" : "stopped: run the same command to go on");
+    return EXIT_CODE_DONE;
+}
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+int cmd_status(int argc, char **argv)
+{
+    enum { JOB = 1, GROUP };
+    static const struct option options[] = {
+        CLI_OPTIONS, { "job", required_argument, NULL, JOB }, { "group", required_argument, NULL, GROUP }, { 0 }
+    };
+    const char *job = NULL, *group = NULL, *what;
+    struct error err;
+    struct cli cli;
     int option;
+    status st;
 
     cli_init(&cli, argv);
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
-        cli_option(&cli, option);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case JOB: job = optarg; break;
+        case GROUP: group = optarg; break;
+        default: cli_option(&cli, option);
+        }
+    }
     cli_start(&cli);
     if (cli.done)
         return cli.exit_code;
     if (optind + 1 != argc)
-        return cli_fail(&cli, EXIT_CODE_USAGE, "the output of one job is needed; see `nightshift status --help`");
-    if (queue_look(argv[optind], &s, &running, &err) != ST_OK)
-        return cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
-    if (cli.json)
-        print_json(argv[optind], &s, running);
+        return cli_fail(&cli, EXIT_CODE_USAGE, "the output of one job, a queue or a worker's URL is needed; see `nightshift status --help`");
+    what = argv[optind];
+    if (begins(what, "kafka://"))
+        st = status_topic(&cli, what, job, group != NULL ? group : cli.cfg.kafka_group, &err);
+    else if (begins(what, "http://"))
+        st = status_worker(&cli, what, &err);
     else
-        printf("%s: %" PRId64 " of %" PRId64 " lines have their verdict (%" PRId64 " failed); %s\n", argv[optind], s.done_n,
-               s.records_n, s.failed_n, s.finished ? "finished" : running ? "running" : "stopped: run the same command to go on");
-    return EXIT_CODE_DONE;
+        return file_show(&cli, what);
+    return st == ST_OK ? EXIT_CODE_DONE : cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
 }

@@ -29,10 +29,25 @@ const struct command commands[] = {
       "usage: nightshift plan IN.jsonl -m MODEL.gguf [--sample N]\n"
       "Reads every line, and answers N of them (48) to learn how long answers are and what rows cost here.\n"
       "example: nightshift plan prompts.jsonl -m models/smollm2-135m-instruct-q4_1.gguf\n" },
-    { "status", "how far a job is", cmd_status,
-      "usage: nightshift status OUT.jsonl\n"
-      "Reads the job's files; it may be running.\n"
-      "example: nightshift status answers.jsonl --json\n" },
+    { "status", "how far a job is, what a worker does", cmd_status,
+      "usage: nightshift status OUT.jsonl | kafka://HOST:PORT/NAME [--job ID] [--group G] | http://HOST:PORT\n"
+      "A file job: reads the job's files; it may be running. A queue: its topics and the group's lag; with --job that job's lines, which\n"
+      "reads the topics through. A worker: its own page.\n"
+      "example: nightshift status kafka://localhost:9092/demo --job fe780df055e696d7 --json\n" },
+    { "drain", "a worker hands over and ends", cmd_drain,
+      "usage: nightshift drain http://HOST:PORT [--seconds N] [--wait]\n"
+      "The worker stops taking work, saves its progress, hands over to the others and ends within N seconds (its setting drain_s).\n"
+      "      --wait            until it has ended\n"
+      "example: nightshift drain http://127.0.0.1:9091 --seconds 60 --wait\n" },
+    { "retry", "dead letters back to the prompts", cmd_retry,
+      "usage: nightshift retry --queue kafka://HOST:PORT/NAME [--job ID] [--class CLASS ...] [--again] [--dry-run]\n"
+      "Puts each dead letter back at most once; what a retry made dead again only with --again. `collect` then takes the new answer.\n"
+      "  -q, --queue URL       kafka://HOST:PORT[,HOST:PORT...]/NAME\n"
+      "      --job ID          of one job alone\n"
+      "      --class CLASS     of this class alone (ns-error-class); may be given several times\n"
+      "      --again           those, too, that were put back before and died again\n"
+      "      --dry-run         only counts\n"
+      "example: nightshift retry --queue kafka://localhost:9092/demo --class quarantined\n" },
     { "submit", "a JSONL file's lines into a topic", cmd_submit,
       "usage: nightshift submit IN.jsonl --queue kafka://HOST:PORT/NAME [options]\n"
       "Writes every line to the topic NAME.prompts once. Stop it, kill it, run the same command again: it reads back what is there and\n"
