@@ -17,8 +17,6 @@
 #define OPEN_TIMEOUT_NS (30 * NS_PER_S)
 #define BUSY_PAUSE_NS (2 * NS_PER_MS)      /* an event waits for its answer */
 #define UPKEEP_EVERY_NS (10 * NS_PER_S)
-#define OLD_STICKY 0x020601ff              /* facts 1.11: #4783, and commits while rebalancing up to 2.10 */
-#define OLD_PLAIN_COMMIT 0x020a00ff
 
 struct kafka_queue {
     struct queue queue;
@@ -173,87 +171,6 @@ static const struct queue_ops kafka_ops = {
     .finish = kafka_finish, .leave = kafka_leave, .read_counts = kafka_read_counts, .close = kafka_close,
 };
 
-/* ---- the real client ---- */
-
-static void rd_close(struct kafka_client *client)
-{
-    struct rd_client *c = (struct rd_client *)(void *)client;
-    bool abandoned = c->abandoned;
-
-    rd_producer_close(c);
-    rd_consumer_close(c);
-    if (abandoned)
-        return;      /* a thread still hangs in the consumer and knows c */
-    kafka_names_free(&c->names);
-    free(c);
-}
-
-static const struct kafka_client_ops rd_client_ops = {
-    .poll = rd_poll, .committed = rd_committed, .assign = rd_assign, .unassign = rd_unassign, .pause = rd_pause, .group = rd_group,
-    .end = rd_end, .init = rd_init, .begin = rd_begin, .produce = rd_produce, .offsets = rd_offsets, .commit = rd_commit,
-    .abort = rd_abort, .remake = rd_remake, .value_max = rd_value_max, .metadata_max = rd_metadata_max, .leave = rd_leave,
-    .close = rd_close,
-};
-
-/* <group>.<slot>, or <group>.<random>: both are safe (delivery 8.1), the first one is quicker after a death. */
-static void id_choose(struct rd_client *c)
-{
-    uint64_t seed[3] = { (uint64_t)clock_wall_ns(), (uint64_t)clock_mono_ns(), (uint64_t)(uintptr_t)c };
-    FILE *f;
-
-    if (c->cfg->kafka_slot[0] != '\0') {
-        snprintf(c->id, sizeof c->id, "%.150s.%.150s", c->cfg->kafka_group, c->cfg->kafka_slot);
-        return;
-    }
-    f = fopen("/dev/urandom", "rb");
-    if (f == NULL || fread(&seed[2], sizeof seed[2], 1, f) != 1)
-        log_debug("kafka.id", "what=\"no /dev/urandom\"");
-    if (f != NULL)
-        fclose(f);
-    snprintf(c->id, sizeof c->id, "%.150s.%016" PRIx64, c->cfg->kafka_group, hash64(seed, sizeof seed, 0));
-}
-
-static void library_log(struct rd_client *c)
-{
-    int version = rd_kafka_version();
-
-    log_info("kafka.library", "version=%s delivery=%s id=%s", rd_kafka_version_str(), c->cfg->kafka_delivery, c->id);
-    if (!c->transactional && !c->eager && version < OLD_PLAIN_COMMIT) {
-        c->eager = true;
-        log_warn("kafka.library", "version=%s what=\"commits during a cooperative rebalance lose the assignment before 2.10: at least once "
-                 "uses range assignment; every worker of the group must (kafka_eager)\"", rd_kafka_version_str());
-    } else if (!c->eager && version < OLD_STICKY) {
-        log_info("kafka.library", "version=%s what=\"cooperative-sticky before 2.6.1 may rebalance without end (kafka_eager=1 helps); 2.12 or "
-                 "later is better\"", rd_kafka_version_str());
-    }
-}
-
-static status client_open(const struct config *cfg, const char *url, struct rd_client **out, struct error *err)
-{
-    struct rd_client *c = mem_take_zero(1, sizeof *c);
-    status st;
-
-    c->client.ops = &rd_client_ops;
-    c->cfg = cfg;
-    c->transactional = strcmp(cfg->kafka_delivery, "at_least_once") != 0;
-    c->eager = cfg->kafka_eager;
-    c->results_max = c->dead_max = KAFKA_RECORD_BYTES_DEFAULT;
-    id_choose(c);
-    TRY(kafka_names_read(cfg, url, &c->names, err));
-    library_log(c);
-    TRY(rd_consumer_open(c, err));
-    TRY(rd_group_check(c, err));
-    TRY(rd_topics_check(c, clock_mono_ns() + OPEN_TIMEOUT_NS, err));
-    rd_limits_read(c);
-    TRY(rd_producer_open(c, err));
-    *out = c;
-    c = NULL;
-out:
-    if (c != NULL)
-        rd_close(&c->client);
-    return st;
-}
-
 /* 16 hex digits of group and topic: part of every id, the same in every worker of the group. */
 static void job_name(const struct config *cfg, const char *topic, char out[17])
 {
@@ -272,7 +189,7 @@ status kafka_queue_open(const struct config *cfg, const struct queue_job *job, s
     k->queue.ops = &kafka_ops;
     k->queue.state.records_n = -1;
     atomic_flag_clear(&k->committer);
-    TRY(client_open(cfg, job->url, &c, err));
+    TRY(rd_client_open(cfg, job->url, clock_mono_ns() + OPEN_TIMEOUT_NS, &c, err));
     k->client = o.client = &c->client;
     o.topic = c->names.topic[TOPIC_PROMPTS];
     job_name(cfg, o.topic, k->queue.state.job);

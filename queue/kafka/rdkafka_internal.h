@@ -62,8 +62,12 @@ struct rd_client {
     rd_kafka_t *producer;
     rd_kafka_topic_t *topic[2];            /* results, dead */
     rd_kafka_resp_err_t failed;            /* the first delivery that failed since the last begin */
+    bool topics_stale;                     /* a topic was refused: it is looked up again before the next transaction */
     atomic_bool limits_stale;
 };
+
+/* rdkafka_client.c: asks the brokers about the topics until the deadline. Ends with client.ops->close. */
+status rd_client_open(const struct config *cfg, const char *url, int64_t deadline_ns, struct rd_client **out, struct error *err);
 
 /* rdkafka_consumer.c */
 status rd_consumer_open(struct rd_client *c, struct error *err);

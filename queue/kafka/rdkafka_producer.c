@@ -16,6 +16,7 @@
 #include "queue/kafka/rdkafka_internal.h"
 
 #define INIT_TIMEOUT_MS 15000
+#define LOOK_UP_TIMEOUT_MS 2000
 #define BATCH_BYTES_MAX 1000000
 #define RECORD_MARGIN_BYTES 512            /* of a batch around one record, and what the library counts on top (facts 1.7) */
 #define QUEUE_FULL_POLL_MS 20
@@ -23,18 +24,6 @@
 static struct rd_client *self(struct kafka_client *client)
 {
     return (struct rd_client *)(void *)client;
-}
-
-static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *ctx)
-{
-    struct rd_client *c = ctx;
-
-    (void)rk;
-    if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR || c->failed != RD_KAFKA_RESP_ERR_NO_ERROR)
-        return;
-    c->failed = m->err;
-    if (m->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE)
-        atomic_store(&c->limits_stale, true);
 }
 
 static void on_error(rd_kafka_t *rk, int code, const char *reason, void *ctx)
@@ -63,6 +52,20 @@ static bool is_refusal(rd_kafka_resp_err_t code)
     default:
         return false;
     }
+}
+
+static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *m, void *ctx)
+{
+    struct rd_client *c = ctx;
+
+    (void)rk;
+    if (m->err == RD_KAFKA_RESP_ERR_NO_ERROR || c->failed != RD_KAFKA_RESP_ERR_NO_ERROR ||
+        m->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE || m->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT)      /* thrown away for another's fault */
+        return;
+    c->failed = m->err;
+    c->topics_stale |= is_refusal(m->err);
+    if (m->err == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE)
+        atomic_store(&c->limits_stale, true);
 }
 
 static bool is_fence(rd_kafka_resp_err_t code)
@@ -94,10 +97,10 @@ static enum kafka_answer answer_of_code(rd_kafka_resp_err_t code, const char *do
     return is_fence(code) ? KAFKA_FENCED_OFFSETS : KAFKA_ABORT;
 }
 
-/* Takes e. failed: what made the library give up, where its own code only says that something did. */
-static enum kafka_answer answer_take(rd_kafka_error_t *e, const char *doing, rd_kafka_resp_err_t failed, struct error *err)
+/* Takes e. c->failed is what made the library give up, where its own code only says that something did. */
+static enum kafka_answer answer_take(struct rd_client *c, rd_kafka_error_t *e, const char *doing, struct error *err)
 {
-    rd_kafka_resp_err_t code = rd_kafka_error_code(e);
+    rd_kafka_resp_err_t code = rd_kafka_error_code(e), cause = c->failed != RD_KAFKA_RESP_ERR_NO_ERROR ? c->failed : code;
     enum kafka_answer answer;
 
     error_set(err, ST_RETRY, "%s: %s: %s", doing, rd_kafka_error_name(e), rd_kafka_error_string(e));
@@ -106,11 +109,12 @@ static enum kafka_answer answer_take(rd_kafka_error_t *e, const char *doing, rd_
     else if (is_timeout(code))
         answer = KAFKA_UNKNOWN;
     else if (rd_kafka_error_txn_requires_abort(e))
-        answer = answer_of_code(failed != RD_KAFKA_RESP_ERR_NO_ERROR ? failed : code, doing, rd_kafka_error_string(e), err);
+        answer = answer_of_code(cause, doing, rd_kafka_error_string(e), err);
     else if (rd_kafka_error_is_retriable(e))
         answer = KAFKA_AGAIN;
     else
         answer = is_refusal(code) ? KAFKA_REFUSED : KAFKA_REMAKE;
+    c->topics_stale |= is_refusal(cause);
     rd_kafka_error_destroy(e);
     return answer;
 }
@@ -174,17 +178,26 @@ void rd_producer_close(struct rd_client *c)
 
 /* ---- the steps ---- */
 
+/* #5032: without it the first record waits for a second. And a topic that was refused once is refused by the library itself until
+ * its metadata comes again. */
+static void topics_look_up(struct rd_client *c)
+{
+    const struct rd_kafka_metadata *meta;
+
+    c->topics_stale = false;
+    for (int i = 0; i < 2; i++)
+        if (rd_kafka_metadata(c->producer, 0, c->topic[i], &meta, LOOK_UP_TIMEOUT_MS) == RD_KAFKA_RESP_ERR_NO_ERROR)
+            rd_kafka_metadata_destroy(meta);
+}
+
 enum kafka_answer rd_init(struct kafka_client *client, struct error *err)
 {
     struct rd_client *c = self(client);
-    const struct rd_kafka_metadata *meta;
     rd_kafka_error_t *e;
 
     if (c->transactional && (e = rd_kafka_init_transactions(c->producer, INIT_TIMEOUT_MS)) != NULL)
-        return answer_take(e, "init_transactions", RD_KAFKA_RESP_ERR_NO_ERROR, err);
-    for (int i = 0; i < 2; i++)      /* #5032: without it the first record waits for a second */
-        if (rd_kafka_metadata(c->producer, 0, c->topic[i], &meta, INIT_TIMEOUT_MS) == RD_KAFKA_RESP_ERR_NO_ERROR)
-            rd_kafka_metadata_destroy(meta);
+        return answer_take(c, e, "init_transactions", err);
+    topics_look_up(c);
     return KAFKA_OK;
 }
 
@@ -194,14 +207,17 @@ enum kafka_answer rd_begin(struct kafka_client *client, struct error *err)
     rd_kafka_error_t *e;
 
     c->failed = RD_KAFKA_RESP_ERR_NO_ERROR;
+    if (c->topics_stale)
+        topics_look_up(c);
     if (!c->transactional || (e = rd_kafka_begin_transaction(c->producer)) == NULL)
         return KAFKA_OK;
-    return answer_take(e, "begin_transaction", RD_KAFKA_RESP_ERR_NO_ERROR, err);
+    return answer_take(c, e, "begin_transaction", err);
 }
 
 static enum kafka_answer produce_failed(struct rd_client *c, rd_kafka_resp_err_t code, struct error *err)
 {
     error_set(err, ST_RETRY, "produce: %s: %s", rd_kafka_err2name(code), rd_kafka_err2str(code));
+    c->topics_stale |= is_refusal(code) || code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC || code == RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION;
     switch (code) {
     case RD_KAFKA_RESP_ERR__QUEUE_FULL:
         rd_kafka_poll(c->producer, QUEUE_FULL_POLL_MS);
@@ -290,7 +306,7 @@ enum kafka_answer rd_offsets(struct kafka_client *client, const struct kafka_pla
     group = rd_kafka_consumer_group_metadata_new_with_genid(c->cfg->kafka_group, as->generation, as->member, NULL);
     e = rd_kafka_send_offsets_to_transaction(c->producer, list, group, -1);
     if (e != NULL)
-        answer = answer_take(e, "send_offsets_to_transaction", RD_KAFKA_RESP_ERR_NO_ERROR, err);
+        answer = answer_take(c, e, "send_offsets_to_transaction", err);
     rd_kafka_consumer_group_metadata_destroy(group);
     rd_kafka_topic_partition_list_destroy(list);
     return answer;
@@ -325,7 +341,7 @@ enum kafka_answer rd_commit(struct kafka_client *client, struct error *err)
     e = rd_kafka_commit_transaction(c->producer, -1);
     if (e == NULL)
         return KAFKA_OK;
-    return answer_take(e, "commit_transaction", c->failed, err);
+    return answer_take(c, e, "commit_transaction", err);
 }
 
 /* After a record was refused for its size: the topic's limit was changed, and the producer is made for the old one. */
@@ -343,7 +359,7 @@ enum kafka_answer rd_abort(struct kafka_client *client, struct error *err)
     rd_kafka_error_t *e = c->transactional ? rd_kafka_abort_transaction(c->producer, -1) : NULL;
 
     if (e != NULL)
-        return answer_take(e, "abort_transaction", RD_KAFKA_RESP_ERR_NO_ERROR, err);
+        return answer_take(c, e, "abort_transaction", err);
     if (atomic_exchange(&c->limits_stale, false) && limits_changed(c)) {
         error_set(err, ST_RETRY, "max.message.bytes of a topic has changed: the producer is made anew for it");
         return KAFKA_UNKNOWN;
@@ -356,6 +372,7 @@ enum kafka_answer rd_remake(struct kafka_client *client, struct error *err)
     struct rd_client *c = self(client);
 
     rd_producer_close(c);
+    c->failed = RD_KAFKA_RESP_ERR_NO_ERROR;
     return rd_producer_open(c, err) == ST_OK ? KAFKA_OK : KAFKA_REFUSED;
 }
 
