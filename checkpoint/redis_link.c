@@ -24,6 +24,13 @@
 #define CALL_TIMEOUTS 5
 #define LOG_AGAIN_S 10
 #define SHA_N 40
+#define ELEMENTS_MAX (1 << 20)       /* of a reply; the longest true one lists the sources of a job */
+
+#if HIREDIS_MAJOR >= 1
+typedef size_t elements_n;
+#else
+typedef int elements_n;
+#endif
 
 struct failure {
     enum ckpt_error error;
@@ -36,6 +43,7 @@ struct redis_link {
     int64_t timeout_ns;
     struct ckpt *counts;
     redisContext *ctx;                   /* NULL: no connection */
+    redisReplyObjectFunctions replies, *replies_unlimited;
     struct redis_host at;                /* where it leads, or the last try led */
     bool worked;                         /* it has greeted us */
     bool connected_once;
@@ -292,6 +300,25 @@ static status commands_run(struct redis_link *l, redis_take *take, void *ctx, st
 
 /* ---- the way there ---- */
 
+/* hiredis takes memory for as many elements as a reply claims to have, before it has seen one. */
+static void *array_create(const redisReadTask *task, elements_n n)
+{
+    const struct redis_link *l = task->privdata;
+
+    return n > ELEMENTS_MAX ? NULL : l->replies_unlimited->createArray(task, n);
+}
+
+static void replies_limit(struct redis_link *l)
+{
+    redisReader *reader = l->ctx->reader;
+
+    l->replies_unlimited = reader->fn;
+    l->replies = *reader->fn;
+    l->replies.createArray = array_create;
+    reader->fn = &l->replies;
+    reader->privdata = l;
+}
+
 static status host_connect(struct redis_link *l, const struct redis_host *host, struct failure *f)
 {
     int64_t left_ns = l->deadline_ns - clock_mono_ns(), wait_ns = left_ns < l->timeout_ns ? left_ns : l->timeout_ns;
@@ -313,6 +340,7 @@ static status host_connect(struct redis_link *l, const struct redis_host *host, 
     if (flags < 0 || fcntl(l->ctx->fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, strerror(errno));
     l->ctx->flags &= ~REDIS_BLOCK;          /* reply_next waits, with a deadline */
+    replies_limit(l);
     return ST_OK;
 }
 

@@ -3,12 +3,14 @@
  * bounded time, what is loaded is a true beginning of what was saved, and once the server is well again so is the store. */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -648,6 +650,98 @@ static void fences_of_other_clocks(void **state)
     ckpt_close(c);
 }
 
+/* ---- everything at once ---- */
+
+/* One nemesis after the other, at random moments, until told to stop; whatever it stopped goes on in the end. */
+_Noreturn static void nemesis(int go_on_fd)
+{
+    struct pollfd stop = { .fd = go_on_fd, .events = POLLIN };
+
+    for (unsigned i = 0; poll(&stop, 1, 20 + (int)(i * 37 % 60)) == 0; i++)
+        switch (i % 6) {
+        case 0:
+            redis_server_ask(&redis, "SCRIPT FLUSH");
+            break;
+        case 1:
+            redis_server_ask(&redis, "CLIENT KILL TYPE normal SKIPME yes");
+            break;
+        case 2:
+            redis_server_ask(&redis, "FLUSHALL");
+            break;
+        case 3:
+            kill(redis.pid, SIGSTOP);
+            poll(&stop, 1, i % 4 == 0 ? 2 * TIMEOUT_MS : TIMEOUT_MS / 2);
+            kill(redis.pid, SIGCONT);
+            break;
+        case 4:
+            redis_server_ask(&redis, "REPLICAOF 127.0.0.1 1");
+            poll(&stop, 1, 50);
+            redis_server_ask(&redis, "REPLICAOF NO ONE");
+            break;
+        default:
+            redis_server_ask(&redis, "CONFIG SET maxmemory 1");
+            poll(&stop, 1, 50);
+            redis_server_ask(&redis, "CONFIG SET maxmemory 0");
+        }
+    _exit(0);
+}
+
+/* Two owners fight over a source, each with a store of its own; what is loaded is never anything but a true beginning, and the
+ * token that is the newest in a healthy store wins. */
+static void all_at_once(void **state)
+{
+    struct ckpt *c[2];
+    uint64_t token[2];
+    int32_t saved[SEQUENCES] = { 0 };
+    int ends[2], answered = 0, refused = 0, how;
+    unsigned word = 1;
+    int64_t begun;
+    pid_t other;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c[0] = store_open();
+    c[1] = store_open();
+    token[0] = acquire(c[0]);
+    token[1] = acquire(c[1]);
+    assert_int_equal(pipe(ends), 0);
+    other = fork();
+    if (other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[1]);
+        nemesis(ends[0]);
+    }
+    for (begun = clock_mono_ns(); clock_mono_ns() - begun < 6 * NS_PER_S;) {
+        int who_i = (int)((word = word * 1103515245 + 12345) >> 16) & 1, i = (int)(word >> 18) % SEQUENCES;
+        int32_t n = saved[i] + 1 + (int32_t)(word >> 20) % 50;
+        status st;
+
+        if (n > TOKENS_MAX)
+            n = saved[i] = 0;
+        st = save(c[who_i], token[who_i], i, saved[i], n);
+        saved[i] = st == ST_OK ? n : st == ST_AGAIN ? 0 : saved[i];
+        answered += st == ST_OK;
+        refused += st == ST_RETRY;
+        if (st == ST_FENCED && ckpt_acquire(c[who_i], 9, 0, &token[who_i]) != ST_OK)
+            token[who_i] = 1;
+        load(c[1 - who_i], i);
+    }
+    close(ends[1]);
+    waitpid(other, &how, 0);
+    assert_int_equal(how, 0);
+    assert_true(answered > 100 && refused > 0);
+    while (ckpt_acquire(c[0], 9, 0, &token[0]) != ST_OK && clock_mono_ns() - begun < 20 * NS_PER_S)
+        pause_ms(10);
+    heal(c[0], token[0], 1, 500);
+    while (save(c[1], token[1], 1, 0, 99) == ST_RETRY && clock_mono_ns() - begun < 20 * NS_PER_S)
+        pause_ms(10);
+    assert_int_equal(save(c[1], token[1], 1, 0, 99), ST_FENCED);
+    assert_int_equal(load(c[0], 1), 500);
+    ckpt_close(c[0]);
+    ckpt_close(c[1]);
+    close(ends[0]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -668,6 +762,7 @@ int main(void)
         TEST(other_bytes_of_the_same_length_are_a_gap),
         TEST(values_of_another_type),
         TEST(fences_of_other_clocks),
+        TEST(all_at_once),
     };
 
     if (!redis_server_there())
