@@ -275,9 +275,9 @@ static status commands_run(struct redis_link *l, redis_take *take, void *ctx, st
     int happened;
 
     sigpipe_block();
-    /* Between exchanges a server says nothing. So it has hung up, or is out of step. */
-    if (l->worked && fd_wait(l->ctx->fd, POLLIN, 0, &happened))
-        return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, "closed by the server");
+    /* Between exchanges a server says nothing: it has hung up, or is out of step. */
+    if (l->worked && (l->ctx->reader->pos < l->ctx->reader->len || fd_wait(l->ctx->fd, POLLIN, 0, &happened)))
+        return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, "closed by the server, or more was said than asked");
     if (redisAppendFormattedCommand(l->ctx, l->out.data, l->out.n) != REDIS_OK)
         return fail(f, CKPT_ERROR_OTHER, REDIS_LEAVE, l->ctx->errstr);
     for (size_t i = 0; i < l->commands_n; i++) {

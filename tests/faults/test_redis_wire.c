@@ -21,12 +21,12 @@
 #include "checkpoint/checkpoint.h"
 #include "tests/support/redis_server.h"
 
-enum { TIMEOUT_MS = 100, TRIES = 400, TRY_MS = 10, TOKENS_N = 600, TRICKLE_MS = 5 };
+enum { TIMEOUT_MS = 100, TRIES = 400, TRY_MS = 10, TOKENS_N = 600, TRICKLE_MS = 5, BYTES_MAX = 1 << 17 };
 
 /* What happens to the next exchange; then the proxy is a plain one again. */
 enum mischief {
     NONE, LOSE_ANSWER_CLOSE, LOSE_ANSWER_HANG, HALF_ANSWER_CLOSE, HALF_ANSWER_HANG, HALF_REQUEST_CLOSE, HALF_REQUEST_HANG,
-    REFUSE, ADD_ANSWER, TRICKLE, FALSIFY, MISCHIEF_N
+    REFUSE, DOUBLE_ANSWER, TRICKLE, FALSIFY, MISCHIEF_N
 };
 
 static struct redis_server redis;
@@ -106,7 +106,7 @@ static bool answer_trickle(int client, const char *bytes, size_t n)
     return true;
 }
 
-static bool answer_pass(int client, const char *bytes, size_t n)
+static bool answer_pass(int client, char *bytes, size_t n)
 {
     int what = atomic_exchange(&mischief, NONE);
     const char *text = atomic_load(&falsehood);
@@ -128,8 +128,10 @@ static bool answer_pass(int client, const char *bytes, size_t n)
         send_all(client, bytes, n / 2);
         hang(client);
         return false;
-    case ADD_ANSWER:
-        return send_all(client, bytes, n) && send_all(client, "+OK\r\n", 5);
+    case DOUBLE_ANSWER:                              /* in one piece: what comes later cannot be told from an answer */
+        assert_true(2 * n <= BYTES_MAX);
+        memcpy(bytes + n, bytes, n);
+        return send_all(client, bytes, 2 * n);
     case TRICKLE:
         return answer_trickle(client, bytes, n);
     case FALSIFY:
@@ -143,7 +145,7 @@ static bool answer_pass(int client, const char *bytes, size_t n)
 
 static void connection_serve(int client, int server)
 {
-    static char bytes[1 << 16];
+    static char bytes[BYTES_MAX];
     bool open = true;
 
     while (open && !atomic_load(&proxy_ends)) {
@@ -156,7 +158,7 @@ static void connection_serve(int client, int server)
             n = recv(client, bytes, sizeof bytes, 0);
             open = n > 0 && request_pass(client, server, bytes, (size_t)n);
         } else if (p[1].revents != 0) {
-            n = recv(server, bytes, sizeof bytes, 0);
+            n = recv(server, bytes, sizeof bytes / 2, 0);
             open = n > 0 && answer_pass(client, bytes, (size_t)n);
         }
     }
@@ -414,6 +416,21 @@ static void closed_connections_are_not_even_seen(void **state)
     ckpt_close(c);
 }
 
+/* An answer that is there twice is not the answer to the next question. */
+static void doubled_answers_go_nowhere(void **state)
+{
+    (void)state;
+    opens();
+    save(1, 0, 10);
+    save(2, 0, 20);
+    for (int i = 0; i < 10; i++) {
+        mischief_set(DOUBLE_ANSWER);
+        loads(1 + i % 2, i % 2 ? 20 : 10);
+        loads(2 - i % 2, i % 2 ? 10 : 20);
+    }
+    ckpt_close(c);
+}
+
 /* Bytes that are no answer, or no answer to this. */
 static void falsehoods_are_not_believed(void **state)
 {
@@ -454,6 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(lost_answers_are_harmless),
         TEST(closed_connections_are_not_even_seen),
+        TEST(doubled_answers_go_nowhere),
         TEST(falsehoods_are_not_believed),
     };
 
