@@ -23,7 +23,7 @@
 #include "checkpoint/checkpoint.h"
 #include "tests/support/redis_server.h"
 
-enum { SEQUENCES = 40, TOKENS_MAX = 2000, TIMEOUT_MS = 200, HEAL_S = 10 };
+enum { SEQUENCES = 40, TOKENS_MAX = 2000, TIMEOUT_MS = 200, PATIENT_MS = 5000, HEAL_S = 10 };
 
 static struct redis_server redis;
 static struct config cfg;
@@ -35,7 +35,7 @@ static int setup(void **state)
 {
     (void)state;
     config_defaults(&cfg);
-    cfg.checkpoint_timeout_ms = TIMEOUT_MS;
+    cfg.checkpoint_timeout_ms = PATIENT_MS;
     for (int i = 0; i < SEQUENCES; i++)
         for (int k = 0; k < TOKENS_MAX; k++) {
             int both[2] = { i, k };
@@ -219,7 +219,7 @@ static void killed_and_restarted(void **state)
         assert_int_equal(load(c, 1), -1);
         assert_int_equal(ckpt_count(c, 9), -1);
         assert_false(counts_of(c).up);
-        assert_true(clock_mono_ns() - begun < NS_PER_S);
+        assert_true(clock_mono_ns() - begun < 3 * NS_PER_S);                /* nobody listens there: no time-out is waited for */
         redis_server_start(&redis, aof);
         assert_true(heal(c, token, SEQUENCES - 1, 500) < 5);
         for (int i = 0; i < SEQUENCES; i++)
@@ -310,6 +310,7 @@ static void hang_is_bounded_and_late_replies_go_nowhere(void **state)
 
     (void)state;
     redis_server_start(&redis, NULL);
+    cfg.checkpoint_timeout_ms = TIMEOUT_MS;
     c = store_open();
     token = acquire(c);
     for (int i = 0; i < SEQUENCES; i++)
@@ -324,7 +325,7 @@ static void hang_is_bounded_and_late_replies_go_nowhere(void **state)
         else
             assert_int_equal(load(c, 5), -1);
         took = clock_mono_ns() - begun;
-        assert_in_range(took / NS_PER_MS, TIMEOUT_MS - 1, 4 * TIMEOUT_MS);
+        assert_in_range(took / NS_PER_MS, TIMEOUT_MS - 1, 10 * TIMEOUT_MS);
         begun = clock_mono_ns();
         for (; clock_mono_ns() - begun < NS_PER_S; answers++)
             assert_int_equal(load(c, 7), -1);
@@ -700,6 +701,7 @@ static void all_at_once(void **state)
 
     (void)state;
     redis_server_start(&redis, NULL);
+    cfg.checkpoint_timeout_ms = TIMEOUT_MS;
     c[0] = store_open();
     c[1] = store_open();
     token[0] = acquire(c[0]);

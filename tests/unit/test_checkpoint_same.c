@@ -20,7 +20,7 @@
 
 enum {
     STORES_MAX = 3, JOBS = 2, SOURCES = 3, FEW = 5, OFFSETS = 60, CHOICES = 2, TOKENS_MAX = 400, ITEMS_MAX = 100,
-    OWNERS_MAX = 4000, SEEDS = 4, CALLS = 3000
+    OWNERS_MAX = 4000, SEEDS = 3, CALLS = 3000
 };
 
 static struct redis_server redis;
