@@ -9,6 +9,8 @@ import subprocess
 import time
 
 import job
+import services
+from topics import Topics
 from worker import Worker
 
 ID = re.compile(rb'\b(batch_req_|req_|chatcmpl-|cmpl-)[0-9a-f]{16}(_\d+)+')
@@ -127,8 +129,13 @@ class Pool:
         return self.call("submit", source, "--job", job_name, "--partitions", str(partitions), "--no-validate", *args)
 
     def submit_slowly(self, source, rate, job_name="j", partitions=6):
-        return subprocess.Popen(self.command("submit", source, "--job", job_name, "--partitions", str(partitions), "--no-validate",
-                                             "--rate", str(rate)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        """Returns when the topics are there and the first records come."""
+        p = subprocess.Popen(self.command("submit", source, "--job", job_name, "--partitions", str(partitions), "--no-validate",
+                                          "--rate", str(rate)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with Topics(self.url) as t:
+            services.wait_for("the topics", lambda: p.poll() is not None or t.has("dead"))
+        assert p.poll() in (None, 0), p.communicate()
+        return p
 
     def outputs(self, job_name="j"):
         return [os.path.join(self.folder, "%s-%s.%s.jsonl" % (self.name, job_name, kind)) for kind in ("out", "err")]

@@ -90,7 +90,7 @@ def together(kafka, source):
     url = kafka.url("together")
     first = subprocess.Popen(command(source, url, "--rate", "500"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with Topics(url) as t:
-        services.wait_for("the first one's records", lambda: topic_is_there(t) and t.high("prompts") > 100)
+        services.wait_for("the first one's records", lambda: t.has("prompts") and t.high("prompts") > 100)
     second = submit(source, url)
     out, err = first.communicate(timeout=120)
     assert second[0] == 0 and first.returncode == 3 and b"another process" in err, (second, first.returncode, err)
@@ -100,19 +100,11 @@ def together(kafka, source):
     check(url, source, name)
 
 
-def topic_is_there(t):
-    try:
-        t.high("prompts")
-        return True
-    except Exception:
-        return False
-
-
 def stop_and_go(kafka, source):
     url = kafka.url("stop")
     p = subprocess.Popen(command(source, url, "--rate", "800", "--job", "j"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with Topics(url) as t:
-        services.wait_for("some records", lambda: topic_is_there(t) and t.high("prompts") > 300)
+        services.wait_for("some records", lambda: t.has("prompts") and t.high("prompts") > 300)
     p.send_signal(signal.SIGTERM)
     begun = time.monotonic()
     out, err = p.communicate(timeout=60)
@@ -125,7 +117,7 @@ def broker_dies(kafka, source):
     url = kafka.url("bounce")
     p = subprocess.Popen(command(source, url, "--rate", "1500", "--job", "j"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     with Topics(url) as t:
-        services.wait_for("some records", lambda: topic_is_there(t) and t.high("prompts") > 600)
+        services.wait_for("some records", lambda: t.has("prompts") and t.high("prompts") > 600)
         kafka.kill()
         kafka.start()
     out, err = p.communicate(timeout=180)
@@ -143,7 +135,7 @@ def refusals(kafka, folder, source):
     code, report, said = submit(small, url)
     assert code == 1 and report is None and said.count("\nline ") + said.startswith("line ") == 3, (code, said)
     with Topics(url) as t:
-        assert not topic_is_there(t), "topics were made for a file that was refused"
+        assert not t.has("prompts"), "topics were made for a file that was refused"
     report = done(small, url, "--no-validate", "--job", "j")
     assert report["invalid"] == 3 and report["there"] == 8, report
     code, _, said = submit(source, url, "--job", "j")

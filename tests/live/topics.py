@@ -86,6 +86,13 @@ class Topics:
         self.do(end)
         self.do("close")
 
+    def has(self, kind):
+        try:
+            self.high(kind)
+            return True
+        except Refused:
+            return False
+
     def high(self, kind):
         return sum(int(line.split()[2]) for line in self.do("ranges", kind))
 
