@@ -47,6 +47,7 @@ static inline void *cpu_scratch(const struct cpu_device *c, int thread_i)
 
 /* memory.c */
 void *cpu_buffer_take(struct device *d, size_t bytes);
+void *cpu_buffer_try(size_t bytes);            /* NULL: there is no such memory; given back like any buffer */
 void cpu_buffer_give(struct device *d, void *p);
 
 /* kv.c */

@@ -17,6 +17,7 @@ size_t cpu_kv_page_bytes(const struct device *d, const struct kv_shape *shape)
 status cpu_kv_open(struct device *d, const struct kv_shape *shape, struct kv **out, struct error *err)
 {
     struct kv *kv;
+    void *data;
 
     *out = NULL;
     if (shape->layers_n < 1 || shape->kv_heads_n < 1 || shape->pages_n < 1)
@@ -29,11 +30,15 @@ status cpu_kv_open(struct device *d, const struct kv_shape *shape, struct kv **o
         (double)cpu_kv_page_bytes(d, shape) * shape->pages_n > (double)(SIZE_MAX / 4))
         return error_set(err, ST_REJECT, "KV pool of %d pages does not fit the address space: lower kv_pages_max",
                          shape->pages_n);
+    data = cpu_buffer_try(cpu_kv_page_bytes(d, shape) * (size_t)shape->pages_n);
+    if (data == NULL)
+        return error_set(err, ST_REJECT, "no memory for %d KV pages (%.0f MB): lower kv_memory_mb or kv_pages_max",
+                         shape->pages_n, (double)cpu_kv_page_bytes(d, shape) * shape->pages_n / (1 << 20));
     kv = mem_take_zero(1, sizeof *kv);
     kv->shape = *shape;
     kv->part_bytes = part_bytes(d, shape);
     kv->page_bytes = cpu_kv_page_bytes(d, shape);
-    kv->data = device_buffer_take(d, kv->page_bytes * (size_t)shape->pages_n);
+    kv->data = data;
     *out = kv;
     return ST_OK;
 }

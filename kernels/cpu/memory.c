@@ -39,25 +39,33 @@ struct buffer_head {
     size_t mapped_bytes;           /* 0: from the heap */
 };
 
-void *cpu_buffer_take(struct device *d, size_t bytes)
+void *cpu_buffer_try(size_t bytes)
 {
     struct buffer_head *head;
     size_t whole = bytes + BUFFER_HEAD + CPU_OVERRUN;
 
-    (void)d;
     ASSERT(bytes < SIZE_MAX / 2);
     if (whole < HUGE_BYTES) {
         whole = round_up(whole, 64);
         head = aligned_alloc(64, whole);
-        ASSERT(head != NULL);
-        memset(head, 0, whole);
+        if (head != NULL)
+            memset(head, 0, whole);
     } else {
         whole = round_up(whole, HUGE_BYTES);
         head = (struct buffer_head *)map_take(whole);
-        ASSERT(head != NULL);
-        head->mapped_bytes = whole;
+        if (head != NULL)
+            head->mapped_bytes = whole;
     }
-    return (char *)head + BUFFER_HEAD;
+    return head != NULL ? (char *)head + BUFFER_HEAD : NULL;
+}
+
+void *cpu_buffer_take(struct device *d, size_t bytes)
+{
+    void *p = cpu_buffer_try(bytes);
+
+    (void)d;
+    ASSERT(p != NULL);
+    return p;
 }
 
 void cpu_buffer_give(struct device *d, void *p)

@@ -473,7 +473,8 @@ static void test_not_finite(void **state)
 static void test_refusals(void **state)
 {
     static const struct kv_shape bad[] = { { 1, 1, 63, 4 }, { 1, 1, 0, 4 }, { 1, 1, 2048, 4 }, { 0, 1, 64, 4 },
-                                           { 1, 1, 64, 0 }, { 1000000, 1000000, 64, 1000000 } };
+                                           { 1, 1, 64, 0 }, { 1000000, 1000000, 64, 1000000 },
+                                           { 1000, 1000, 64, 10000000 } };     /* no machine has that memory */
     struct device *d = device_of_kind(&device_kinds[0], 1);
     struct error err;
     struct kv *kv;

@@ -19,6 +19,7 @@ static status kv_pool_open(struct engine *e, struct error *err)
     struct kv_shape shape = model_kv_shape(e->m, 1);
     size_t page_bytes = kv_page_bytes(e->d, &shape);
     int64_t pages = e->cfg->kv_pages_max;
+    status st;
 
     if (pages == 0)
         pages = (e->cfg->kv_memory_mb << 20) / (int64_t)page_bytes;
@@ -27,8 +28,10 @@ static status kv_pool_open(struct engine *e, struct error *err)
                          "possible", e->cfg->kv_memory_mb, pages, page_bytes, INT32_MAX - 1);
     e->pages_n = (int32_t)pages;
     shape = model_kv_shape(e->m, e->pages_n);
+    TRY(kv_open(e->d, &shape, &e->kv, err));           /* first: it tells where there is no memory for so many */
     e->cache = cache_open(e->pages_n);
-    return kv_open(e->d, &shape, &e->kv, err);
+out:
+    return st;
 }
 
 static void step_open(struct engine *e)
