@@ -22,6 +22,7 @@ struct model_faults {
     int64_t lost_n[MODEL_REQUESTS_N][2];   /* [0]: the request, [1]: the answer */
     bool tells_lost_as_revoked;            /* librdkafka #5604: a loss in the middle of a rebalance looks like a revocation */
     bool delivers_again;                   /* librdkafka #4686: a cooperative assignment may move positions back */
+    bool pauses_late;                      /* a message that was on its way when the pause came */
 };
 
 struct model_client_setup {
@@ -36,6 +37,9 @@ struct model_client_setup {
     void (*pass)(void *ctx, int64_t ns);                       /* time goes on, for everybody */
     void (*misused)(void *ctx, const char *what);              /* the caller broke a rule of client.h */
     void *ctx;
+    /* What the consumer was given; first: since the partition was assigned or resumed. NULL: nobody asks. */
+    void (*delivered)(void *worker, int32_t partition, int64_t offset, bool first);
+    void *worker;
 };
 
 struct model_client;

@@ -225,8 +225,9 @@ static bool message_event(struct model_client *c, struct kafka_event *out)
     for (int i = 0; i < b->partitions_n; i++) {
         int p = (c->turn + i) % b->partitions_n;
         const struct broker_record *r;
+        bool late = c->setup.faults->pauses_late && (c->just_paused >> p & 1);
 
-        if (!((c->owned & ~c->paused & ~c->gone) >> p & 1))
+        if (!((c->owned & ~c->gone) >> p & 1) || ((c->paused >> p & 1) && !late))
             continue;
         if (c->position[p] < broker_start(b, KAFKA_PROMPTS, p)) {
             c->gone |= UINT32_C(1) << p;
@@ -236,6 +237,10 @@ static bool message_event(struct model_client *c, struct kafka_event *out)
         r = broker_fetch(b, KAFKA_PROMPTS, p, c->position[p], true);
         if (r == NULL)
             continue;
+        c->just_paused &= ~(UINT32_C(1) << p);
+        if (c->setup.delivered != NULL)
+            c->setup.delivered(c->setup.worker, p, r->offset, c->fresh >> p & 1);
+        c->fresh &= ~(UINT32_C(1) << p);
         c->turn = p + (int)dice_below(c->setup.dice, 2);
         c->position[p] = r->offset + 1;
         model_record_copy(&c->held, r);
@@ -301,6 +306,8 @@ void model_assign(struct kafka_client *kc, const struct kafka_place *places, siz
             c->position[p] -= dice_below(c->setup.dice, (int)(c->position[p] - broker_start(c->setup.broker, KAFKA_PROMPTS, p)));
     c->owned |= c->asked_set;
     c->paused &= ~c->asked_set;
+    c->just_paused &= ~c->asked_set;
+    c->fresh |= c->asked_set;
     c->gone &= ~c->asked_set;
     c->gone |= c->asked_set & ~set;                /* not answered with a place: it is held, and nothing is fetched */
     c->asked = ASKED_NOTHING;
@@ -335,6 +342,11 @@ void model_pause(struct kafka_client *kc, int32_t partition, bool paused)
     rule(c, c->owned >> partition & 1, "pause of a partition that is not assigned");
     rule(c, paused != (c->paused >> partition & 1), "pause of what is paused, or resume of what is not");
     c->paused ^= UINT32_C(1) << partition;
+    c->just_paused &= ~(UINT32_C(1) << partition);
+    if (!paused)
+        c->fresh |= UINT32_C(1) << partition;
+    else if (dice_one_in(c->setup.dice, 3))
+        c->just_paused |= UINT32_C(1) << partition;
 }
 
 void model_group(struct kafka_client *kc, struct kafka_group *out)

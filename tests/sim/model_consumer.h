@@ -32,7 +32,7 @@ struct model_client {
     int32_t generation;
     bool lost, late;                 /* late: the poll interval is over; the next poll joins again */
     bool first;                      /* its first assignment is told even when it is empty */
-    uint32_t owned, paused, gone;
+    uint32_t owned, paused, just_paused, fresh, gone;
     int64_t position[BROKER_PARTITIONS_MAX];
     uint32_t to_revoke, to_assign;   /* queued for the application */
     bool to_lose, to_join, assign_told;

@@ -57,6 +57,7 @@ struct sim_worker {
     bool draining, halted, saved;      /* halted: nothing more is computed */
     struct drain_times drain;
     uint32_t paused;                   /* sources that it does not want more of */
+    int beyond_n[BROKER_PARTITIONS_MAX];       /* messages in a row that came from beyond the window, without a pause */
 };
 
 struct sim_stats {

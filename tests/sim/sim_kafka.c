@@ -110,6 +110,7 @@ static void settings_make(struct sim *s)
     s->faults.lost_one_in = (int)PICK(s, 0, 0, 10, 40);
     s->faults.tells_lost_as_revoked = dice_one_in(&s->dice, 4);
     s->faults.delivers_again = dice_one_in(&s->dice, 3);
+    s->faults.pauses_late = dice_one_in(&s->dice, 3);
     s->slots = dice_one_in(&s->dice, 2);
     s->odd = dice_one_in(&s->dice, 3);
     s->check.doubles = dice_one_in(&s->dice, 8) && s->mutant == MUTANT_NONE;

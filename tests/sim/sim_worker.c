@@ -160,6 +160,26 @@ static void on_lost(void *ctx, int32_t source, uint32_t lease, bool already)
     *h = w->holding[--w->holdings_n];
 }
 
+/* I11: what is beyond the window is held and the partition pauses; one more may be on its way. */
+static void on_delivered(void *worker, int32_t partition, int64_t offset, bool first)
+{
+    struct sim_worker *w = worker;
+    int64_t lowest = INT64_MAX;
+
+    for (int i = 0; i < w->flights_n; i++) {
+        const struct flight *f = w->flight[i];
+
+        if (f->rec->source == partition && !f->lost && f->rec->offset < lowest &&
+            !check_input_find(&w->s->check, partition, f->rec->offset)->answered)
+            lowest = f->rec->offset;
+    }
+    if (first)
+        w->beyond_n[partition] = 0;
+    if (lowest != INT64_MAX && offset - lowest >= w->s->cfg.plan_window_max && ++w->beyond_n[partition] > 2)
+        check_wrong(&w->s->check, "I11: %" PRId32 "/%" PRId64 " was fetched with %" PRId64 " open, beyond the window", partition,
+                    offset, lowest);
+}
+
 /* ---- a life ---- */
 
 struct sim_worker *sim_worker_start(struct sim *s, const char *id)
@@ -173,6 +193,8 @@ struct sim_worker *sim_worker_start(struct sim *s, const char *id)
     w->born = ++s->births_n;
     snprintf(w->id, sizeof w->id, "%s", id);
     setup.transactional_id = w->id;
+    setup.delivered = on_delivered;
+    setup.worker = w;
     w->model = model_client_open(&setup);
     o.client = model_client_border(w->model);
     if (s->mutant != MUTANT_NONE && s->mutant != MUTANT_IGNORE_FENCED)
