@@ -281,17 +281,13 @@ static void lwm_hash(const struct mem_source *so, const struct tracker *t, char 
 }
 
 /* What the source's commit says after this group. */
-static void marks_store(struct mem_store *s, struct mem_source *so, const struct tracker *after)
+static void marks_store(struct mem_source *so, const struct tracker *after)
 {
     char text[METADATA_BYTES_MAX], hash[9];
 
     lwm_hash(so, after, hash);
     ASSERT(tracker_encode(after, hash, text, sizeof text) == ST_OK);
     so->lwm = tracker_lwm(after);
-    if (s->mutant == QUEUE_MEM_HIGHEST_SEEN)
-        so->lwm += tracker_ahead(after);
-    if (s->mutant == QUEUE_MEM_NO_BITMAP || s->mutant == QUEUE_MEM_HIGHEST_SEEN)
-        strcpy(text, "W1:-:");
     free(so->metadata);
     so->metadata = mem_copy_text(text);
 }
@@ -305,24 +301,14 @@ static void durable_find(const struct mem_queue *m, const struct result *results
                       && is_ours(m, k) && m->reader[k].lease == results[i].record->lease;
 }
 
-static void source_commit(struct mem_queue *m, size_t k, const struct result *results, size_t n, const bool *durable,
-                          bool refused)
+static void source_commit(struct mem_queue *m, size_t k, const struct result *results, size_t n, const bool *durable)
 {
-    struct mem_store *s = m->store;
-    struct mem_source *so = &s->source[k];
-    struct tracker *after = tracker_copy(m->reader[k].tracker);
+    struct mem_source *so = &m->store->source[k];
 
     for (size_t i = 0; i < n; i++)
         if (durable[i] && results[i].record->source == so->id)
-            tracker_done(after, results[i].record->offset);
-    if (!refused || s->mutant == QUEUE_MEM_MARK_FIRST)
-        marks_store(s, so, after);
-    if (refused) {
-        tracker_close(after);
-    } else {
-        tracker_close(m->reader[k].tracker);
-        m->reader[k].tracker = after;
-    }
+            tracker_done(m->reader[k].tracker, results[i].record->offset);
+    marks_store(so, m->reader[k].tracker);
 }
 
 static status mem_commit(struct queue *q, const struct result *results, size_t n, bool *durable, struct error *err)
@@ -339,10 +325,10 @@ static status mem_commit(struct queue *q, const struct result *results, size_t n
     commit_times_begin(&m->times, clock_mono_ns());
     refused = mem_commit_refused(s);
     durable_find(m, results, n, durable);
-    for (size_t k = 0; k < m->readers_n; k++)
+    for (size_t k = 0; k < m->readers_n && !refused; k++)
         if (m->reader[k].tracker != NULL && is_ours(m, k))
-            source_commit(m, k, results, n, durable, refused);
-    if (!refused || s->mutant == QUEUE_MEM_RESULT_FIRST)
+            source_commit(m, k, results, n, durable);
+    if (!refused)
         mem_results_store(s, results, n, durable);
     for (size_t i = 0; i < n; i++) {
         durable[i] &= !refused;

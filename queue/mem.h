@@ -1,4 +1,4 @@
-/* queue/mem.h - the queue for tests and the simulation: a topic with partitions that lives in the process under a name
+/* queue/mem.h - the queue for tests of whole workers: a topic with partitions that lives in the process under a name
  * ("mem:NAME") and outlives the workers that use it. It commits as Kafka will: results, LWM and metadata of every source in
  * one atomic act, by the owner of the day.
  * Alone (the default) a queue has every source, and whoever opened it before is fenced; it ends with queue_mem_end.
@@ -24,16 +24,6 @@ int64_t queue_mem_owner(const char *name, int32_t source);      /* 0: nobody */
 /* After `skip` more commits the next `calls` are refused: ST_RETRY, nothing is written. */
 void queue_mem_fail(const char *name, int skip, int calls);
 
-/* Broken on purpose, to see a checker find it. */
-enum queue_mem_mutant {
-    QUEUE_MEM_SOUND,
-    QUEUE_MEM_HIGHEST_SEEN,      /* commits the highest offset seen as the LWM */
-    QUEUE_MEM_NO_BITMAP,         /* commits the LWM alone */
-    QUEUE_MEM_MARK_FIRST,        /* a refused commit leaves its marks behind, without the results */
-    QUEUE_MEM_RESULT_FIRST       /* a refused commit leaves its results behind, without the marks */
-};
-void queue_mem_mutate(const char *name, enum queue_mem_mutant mutant);
-
 /* What a reader of the result topic sees, in the order of the commits; valid until the next commit or drop. */
 struct queue_mem_result {
     int32_t source;
@@ -43,8 +33,6 @@ struct queue_mem_result {
     struct header *headers; size_t headers_n;
 };
 size_t queue_mem_results(const char *name, const struct queue_mem_result **out);
-/* The committed LWM and metadata of a source; false: no commit yet. */
-bool queue_mem_committed(const char *name, int32_t source, int64_t *lwm, const char **metadata);
 /* Ends the store; no queue may be open on it. */
 void queue_mem_drop(const char *name);
 

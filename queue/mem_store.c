@@ -186,14 +186,6 @@ void queue_mem_fail(const char *name, int skip, int calls)
     store_leave(s);
 }
 
-void queue_mem_mutate(const char *name, enum queue_mem_mutant mutant)
-{
-    struct mem_store *s = mem_store_enter(name);
-
-    s->mutant = mutant;
-    store_leave(s);
-}
-
 bool mem_commit_refused(struct mem_store *s)
 {
     if (s->fail_skip > 0) {
@@ -233,18 +225,6 @@ size_t queue_mem_results(const char *name, const struct queue_mem_result **out)
     *out = s->result;
     store_leave(s);
     return n;
-}
-
-bool queue_mem_committed(const char *name, int32_t source, int64_t *lwm, const char **metadata)
-{
-    struct mem_store *s = mem_store_enter(name);
-    struct mem_source *so = source_find(s, source);
-    bool there = so != NULL && so->metadata != NULL;
-
-    *lwm = there ? so->lwm : 0;
-    *metadata = there ? so->metadata : NULL;
-    store_leave(s);
-    return there;
 }
 
 void queue_mem_drop(const char *name)

@@ -29,7 +29,6 @@ struct mem_store {
     size_t results_n, results_room;
     bool ended, group;
     int fail_skip, fail_calls;
-    enum queue_mem_mutant mutant;
     int64_t owner;               /* number of the queue that opened last */
     int64_t generation;
     int queues_n;

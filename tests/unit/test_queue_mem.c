@@ -1,5 +1,5 @@
 /* The mem queue as a group: sources go to another member and come back, under a new lease, and a result of a holding that is
- * over is not durable. And the times of commits. */
+ * over is not durable. Alone: takeovers. And the times of commits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,15 +28,22 @@ static void on_gained(void *ctx, int32_t source, uint32_t lease)
     told_add(ctx, "+", source, lease);
 }
 
-static bool commit(struct queue *q, const struct record *rec)
+static status commit_try(struct queue *q, const struct record *rec, bool *durable)
 {
     char id[64], line[128];
-    bool durable = false;
     struct result r = { .record = rec, .value = line };
 
+    *durable = false;
     queue_result_id(q, rec->source, rec->offset, id);
     r.value_n = (size_t)snprintf(line, sizeof line, "{\"id\":\"%s\"}", id);
-    assert_int_equal(queue_commit(q, &r, 1, &durable, NULL), ST_OK);
+    return queue_commit(q, &r, 1, durable, NULL);
+}
+
+static bool commit(struct queue *q, const struct record *rec)
+{
+    bool durable;
+
+    assert_int_equal(commit_try(q, rec, &durable), ST_OK);
     return durable;
 }
 
@@ -165,6 +172,48 @@ static void lost_too_late(void **state)
     queue_close(qa);
 }
 
+/* Alone: the last one that opened it has everything, from where the marks say; a refused commit leaves nothing behind. */
+static void a_takeover(void **state)
+{
+    struct queue_events ea, eb;
+    struct told a, b;
+    const struct queue_mem_result *results;
+    struct queue *qa, *qb;
+    struct record *r3, *r9;
+    bool durable;
+    (void)state;
+
+    queue_mem_add(NAME, 0, 3, "{}", 2);
+    queue_mem_add(NAME, 0, 4, NULL, 0);
+    queue_mem_add(NAME, 0, 9, "{}", 2);
+    queue_mem_add(NAME, 0, 10, "{}", 2);
+    queue_mem_end(NAME);
+    qa = member(&ea, &a);
+    r3 = polled(qa, 0, 3);
+    r9 = polled(qa, 0, 9);
+    assert_true(commit(qa, r9));                       /* above the lowest open one: in the bitmap */
+    queue_mem_fail(NAME, 0, 1);
+    assert_int_equal(commit_try(qa, r3, &durable), ST_RETRY);
+    assert_false(durable);
+    assert_int_equal(queue_mem_results(NAME, &results), 1);
+    qb = member(&eb, &b);
+    assert_int_equal(commit_try(qa, r3, &durable), ST_FENCED);
+    assert_int_equal(queue_mem_results(NAME, &results), 1);
+    queue_record_give(qa, r3);
+    queue_record_give(qa, r9);
+    queue_close(qa);
+    r3 = polled(qb, 0, 3);
+    assert_false(queue_ended(qb));
+    r9 = polled(qb, 0, 10);
+    assert_true(queue_ended(qb));
+    assert_true(commit(qb, r9));
+    assert_true(commit(qb, r3));
+    queue_record_give(qb, r3);
+    queue_record_give(qb, r9);
+    queue_close(qb);
+    assert_int_equal(queue_mem_results(NAME, &results), 3);
+}
+
 static void times_are_told(void **state)
 {
     static struct commit_times t;
@@ -204,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sources_move, records_add, store_drop),
         cmocka_unit_test_setup_teardown(lost_too_late, records_add, store_drop),
+        cmocka_unit_test_teardown(a_takeover, store_drop),
         cmocka_unit_test(times_are_told),
     };
 
