@@ -96,3 +96,23 @@ build() {
         quietly cmake --build --preset "$@" || die "$again"
     fi
 }
+
+# INPUT_FILE: so many lines of this machine's package descriptions.
+need_input() {
+    mkdir -p build/quickstart
+    INPUT_FILE=build/quickstart/packages-$1.jsonl
+    if [ ! -s "$INPUT_FILE" ]; then
+        python3 tools/package_lines "$1" > "$INPUT_FILE.new"
+        mv "$INPUT_FILE.new" "$INPUT_FILE"
+    fi
+}
+
+# show_results FILE: the first three.
+show_results() {
+    head -n 3 "$1" | python3 -c '
+import json, sys
+for line in sys.stdin:
+    r = json.loads(line)
+    print(r["custom_id"])
+    print("    " + r["response"]["body"]["choices"][0]["message"]["content"].strip().replace("\n", "\n    "))'
+}
