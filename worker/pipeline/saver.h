@@ -52,7 +52,7 @@ struct start {
     struct start *next_asked;
     uint32_t lease;
     struct ckpt_key key;
-    /* under the saver's lock */
+    /* under the saver's lock; alone and in_lane stay as they are while it is asked */
     bool asked, alone, in_lane, release;       /* what is asked */
     bool answered, answer_alone, answer_in_lane;
     enum engine_begun answer;

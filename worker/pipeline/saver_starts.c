@@ -165,6 +165,9 @@ static void start_answer(struct saver *s, struct start *st, enum engine_begun an
     st->answer_alone |= st->alone;
     st->answer_in_lane |= st->in_lane;
     st->attempts = *a;
+    st->asked = false;             /* only from here on may another question be written down */
+    if (st->release)
+        start_ask(s, st);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -220,7 +223,8 @@ void starts_answer(struct saver *s, struct start *asked)
         pthread_mutex_lock(&s->lock);
         next = st->next_asked;
         released = st->release;
-        st->release = st->asked = false;
+        st->release = false;
+        st->asked = !released;
         pthread_mutex_unlock(&s->lock);
         if (released) {
             hand_over(s, st);
