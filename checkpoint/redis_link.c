@@ -333,7 +333,9 @@ static status host_connect(struct redis_link *l, const struct redis_host *host, 
     l->ctx = redisConnectWithTimeout(host->name, host->port, wait);
     if (l->ctx == NULL)
         return fail(f, CKPT_ERROR_OTHER, REDIS_LEAVE, "out of memory");
-    if (l->ctx->err != 0 || (l->url.tls && !redis_tls_start(l->ctx, host->name)))
+    if (l->ctx->err != 0)
+        return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, l->ctx->errstr);
+    if (l->url.tls && (redisSetTimeout(l->ctx, wait) != REDIS_OK || !redis_tls_start(l->ctx, host->name)))
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, l->ctx->errstr);
     redisEnableKeepAlive(l->ctx);
     flags = fcntl(l->ctx->fd, F_GETFL);

@@ -10,7 +10,8 @@ struct redisContext;
 
 /* ST_REJECT: this build has none; the error says what to do instead. */
 MUST_USE status redis_tls_known(struct error *err);
-/* Verifies the server's certificate against the system's authorities and `host`. False: refused; ctx->errstr says why. */
+/* Verifies the server's certificate against the system's authorities (or SSL_CERT_FILE) and `host`. False: refused; ctx->errstr
+ * says why. Blocks as long as the connection's time-out lets it. */
 bool redis_tls_start(struct redisContext *ctx, const char *host);
 
 #endif

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/redis_link.h"
+#include "checkpoint/redis_tls.h"
 #include "checkpoint/redis_url.h"
 #include "tests/support/redis_server.h"
 
@@ -159,18 +160,88 @@ static void odd_urls_are_refused(void **state)
     assert_null(strstr(err.text, "xxx"));
 }
 
-static void tls_names_the_cure(void **state)
+/* A server with a certificate of its own for localhost; its authority is itself. False: there is no openssl to make one. */
+static bool tls_server_start(struct redis_server *s, char certificate[128])
 {
+    char command[512], key[128], port[16];
+
+    redis_server_start(s, NULL);                                           /* for its folder */
+    redis_server_kill(s);
+    snprintf(certificate, 128, "%s/cert.pem", s->folder);
+    snprintf(key, sizeof key, "%s/key.pem", s->folder);
+    snprintf(command, sizeof command, "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+             "subjectAltName=DNS:localhost -keyout %s -out %s 2>/dev/null", key, certificate);
+    if (system(command) != 0)
+        return false;
+    s->tls_port = port_free();
+    snprintf(port, sizeof port, "%d", s->tls_port);
+    redis_server_start(s, (const char *const[]){ "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key,
+                                                 "--tls-auth-clients", "no", NULL });
+    return true;
+}
+
+/* More than any one read or record of TLS holds. */
+static void much_goes_there_and_back(struct ckpt *c)
+{
+    enum { N = 300000 };
+    static int32_t tokens[N];
+    struct ckpt_save_item item = { { 9, 0, 2, 0 }, { .seed = 7 }, tokens, N, 0 };
+    struct ckpt_progress p;
+    struct arena a;
+    uint64_t token;
+    uint8_t ok;
+
+    for (int32_t i = 0; i < N; i++)
+        tokens[i] = 31 * i;
+    assert_int_equal(ckpt_acquire(c, 9, 0, &token), ST_OK);
+    assert_int_equal(ckpt_save(c, token, &item, 1, &ok), ST_OK);
+    arena_init(&a, 4096);
+    assert_int_equal(ckpt_load(c, &item.key, &item.identity, &a, &p), ST_OK);
+    assert_int_equal(p.tokens_n, N);
+    assert_memory_equal(p.tokens, tokens, sizeof tokens);
+    arena_fini(&a);
+}
+
+static void tls_url_set(char url[128], const char *host, const struct redis_server *s)
+{
+    snprintf(url, 128, "rediss://%s:%d", host, s->tls_port);
+}
+
+/* Where this build has TLS, a server is believed whose certificate is sound and bears the name that was asked for. */
+static void tls_verifies_or_names_the_cure(void **state)
+{
+    char url[128], certificate[128], other[128];
     struct ckpt *c;
     struct error err;
-    status st;
 
     (void)state;
-    st = try_open("rediss://127.0.0.1:1", &c, &err);
-    if (st == ST_REJECT) {
+    if (redis_tls_known(&err) != ST_OK) {
+        assert_int_equal(try_open("rediss://127.0.0.1:1", &c, &err), ST_REJECT);
         is_said(err.text, "stunnel");
         is_said(err.text, "hiredis 1.0");
+        return;
     }
+    if (!tls_server_start(&redis, certificate) || !tls_server_start(&second, other))
+        skip();
+    setenv("SSL_CERT_FILE", certificate, 1);
+    tls_url_set(url, "localhost", &redis);
+    assert_int_equal(try_open(url, &c, &err), ST_OK);
+    assert_true(works(c));
+    much_goes_there_and_back(c);
+    ckpt_close(c);
+    tls_url_set(url, "127.0.0.1", &redis);
+    assert_int_equal(try_open(url, &c, &err), ST_OK);
+    is_said(said, "IP address mismatch");
+    assert_false(works(c));
+    ckpt_close(c);
+    tls_url_set(url, "localhost", &second);
+    assert_int_equal(try_open(url, &c, &err), ST_OK);
+    is_said(said, "self-signed");
+    assert_false(works(c));
+    ckpt_close(c);
+    snprintf(url, sizeof url, "rediss://localhost:%d", redis.port);        /* no TLS there */
+    assert_int_equal(try_open(url, &c, &err), ST_OK);
+    is_said(said, "state=away");
     ckpt_close(c);
 }
 
@@ -431,7 +502,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(urls_are_read),
         TEST(odd_urls_are_refused),
-        TEST(tls_names_the_cure),
+        TEST(tls_verifies_or_names_the_cure),
         TEST(error_replies_are_understood),
         TEST(passwords_are_told_apart_and_never_shown),
         TEST(what_a_server_quotes_is_not_repeated),

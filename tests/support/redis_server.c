@@ -66,10 +66,12 @@ void redis_server_launch(struct redis_server *s, const char *const *more)
     s->pid = fork();
     if (s->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);            /* a test that dies leaves no server behind */
+        setpgid(0, 0);                               /* with the children that write snapshots for it */
         execvp(args[0], (char *const *)(uintptr_t)args);
         _exit(127);
     }
     assert_true(s->pid > 0);
+    setpgid(s->pid, s->pid);
 }
 
 static bool takes_commands(const struct redis_server *s)
@@ -108,7 +110,7 @@ void redis_server_kill(struct redis_server *s)
 {
     if (s->pid == 0)
         return;
-    kill(s->pid, SIGKILL);
+    kill(-s->pid, SIGKILL);
     waitpid(s->pid, NULL, 0);
     s->pid = 0;
 }

@@ -9,7 +9,7 @@
 
 struct redis_server {
     pid_t pid;                   /* 0: not running */
-    int port;
+    int port, tls_port;          /* tls_port: where the test has asked for one */
     char folder[64];
     char url[64];                /* redis://127.0.0.1:PORT */
 };

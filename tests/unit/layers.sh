@@ -24,7 +24,7 @@ BEGIN {
     }
     home["jansson.h"] = "worker/lines/|worker/model/|worker/preempt/|tests/|tools/"
     home["sqlite3.h"] = "checkpoint/sqlite"; home["msgpack.h"] = "checkpoint/frames"
-    home["hiredis/"] = "checkpoint/redis|tests/"; home["librdkafka/"] = "queue/kafka|tests/unit/test_kafka_errors"
+    home["hiredis/"] = "checkpoint/redis|tests/"; home["openssl/"] = "checkpoint/redis_tls"; home["librdkafka/"] = "queue/kafka|tests/unit/test_kafka_errors"
     home["utf8proc.h"] = "worker/text/"
     home["xxhash.h"] = "base/hash"; home["ini.h"] = "base/config"; home["cmocka.h"] = "tests/"
     home["cuda"] = home["cublas"] = "kernels/cuda/"; home["omp.h"] = "kernels/cpu/"; home["curl/"] = "worker/preempt/"; home["microhttpd.h"] = "worker/observe/"
