@@ -99,7 +99,6 @@ static void opened(struct worker *w, struct pipeline *p, int64_t begun_ns)
 {
     pthread_mutex_lock(&w->lock);
     w->pipeline = p;
-    w->topic = pipeline_queue(p)->records_n < 0;
     if (w->state == WORKER_LOADING)
         w->state = WORKER_RUNNING;
     pthread_mutex_unlock(&w->lock);

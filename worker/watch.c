@@ -36,14 +36,13 @@ static void verdict_take(const struct worker *w, enum watchdog_verdict verdict, 
 }
 
 /* What is watched: in a drain its own deadline alone, for then the loops end one after the other. */
-static struct watchdog_beats beats_read(struct pipeline *p, enum worker_state state)
+static struct pipeline_beats beats_read(const struct pipeline *p, enum worker_state state)
 {
-    struct watchdog_beats b = { 0 };
-    struct pipeline_counts c;
+    struct pipeline_beats b = { 0 };
 
     if (p == NULL || state != WORKER_RUNNING)
         return b;
-    pipeline_read_counts(p, &c);
+    pipeline_read_beats(p, &b);
     return b;
 }
 
@@ -53,7 +52,7 @@ static void *watch_main(void *worker)
     struct watchdog dog = { .ticked_ns = 0 };
 
     while (!atomic_load(&w->watch_stop)) {
-        struct watchdog_beats beats;
+        struct pipeline_beats beats;
         enum watchdog_verdict verdict;
         enum worker_state state;
         struct pipeline *p;

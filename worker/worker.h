@@ -16,6 +16,7 @@
 struct worker {
     struct config cfg;
     struct pipeline_job job;
+    bool topic;                                /* an endless queue: stopping is no loss, it ends with 0 */
     char queue_shown[CONF_TEXT_MAX];           /* the URL without what may be secret */
     double started_s;
 
@@ -28,7 +29,6 @@ struct worker {
     pthread_mutex_t lock;                      /* of what follows */
     enum worker_state state;
     struct pipeline *pipeline;                 /* NULL: still loading */
-    bool topic;                                /* an endless queue: stopping is no loss, it ends with 0 */
     bool hinted;
     struct drain_times drain;                  /* end_ns 0: none */
     int64_t drain_begun_ns, drain_ended_ns;

@@ -189,7 +189,7 @@ def aws():
         w.notice("drain_soon", "aws", 60000, 120000, "terminate at")
         stub.wait("GET", REBALANCE, stub.count("GET", REBALANCE) + 3)
         w.quiet(0.3)                                                          # both are said once
-        assert w.state()["aws"][0] == "answers" and w.state()["aws"][3] == 2
+        assert w.state()["aws"][0] == "answers" and w.state()["aws"][2:] == (0, 2), w.state()          # a refused token is no failure
 
 
 def aws_odd_answers():

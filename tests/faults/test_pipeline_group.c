@@ -200,18 +200,20 @@ static int starts_stand(uint64_t job)
 static void undisturbed(void **state)
 {
     struct pipeline_counts c;
+    struct pipeline_beats b;
     struct pipeline *p;
     (void)state;
 
     records_add();
     p = worker_start();
     results_wait(SOURCES * RECORDS);
+    pipeline_read_beats(p, &b);
     worker_drain(p, 0);
     c = worker_end(p);
     results_check();
     assert_int_equal(c.done_n, SOURCES * RECORDS);
     assert_int_equal(c.queue.dead_n, 0);
-    assert_true(c.queue.commits_n > 0 && c.step_ns > 0 && c.poll_ns > 0 && c.ckpt.up);
+    assert_true(c.queue.commits_n > 0 && b.step_ns > 0 && b.poll_ns > 0 && c.ckpt.up);
     assert_int_equal(queue_mem_owner(NAME, 0), 0);             /* it has left */
 }
 

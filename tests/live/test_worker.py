@@ -59,7 +59,7 @@ def usage_is_explained(model, folder):
     refused(2, __file__, "--queue", "mem:x", "-m", __file__, *quiet)                       # not a GGUF
     refused(2, missing, "--queue", "file:" + missing, "-o", missing + ".out", "-m", model, *quiet)
     refused(2, "no queue is called", "--queue", "amqp://localhost/x", "-m", model, *quiet)
-    refused(2, "carrier", "--queue", "mem:x", "-m", model, *quiet[:4], "--set", "checkpoint_url=carrier:pigeon")
+    refused(2, "progress store", "--queue", "mem:x", "-m", model, *quiet[:4], "--set", "checkpoint_url=carrier:pigeon")
     for listen in ("9091", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "no such host:1", "300.1.1.1:80"):
         refused(2, "http_listen=" + listen, "--queue", "mem:x", "-m", model, "--set", "http_listen=" + listen, "--set", "notice=none")
     with socket.socket() as taken:
@@ -273,11 +273,37 @@ def a_signal_while_loading(model, folder):
             assert time.monotonic() - sent < 10
 
 
+def watchdogs(model, folder):
+    """A loop that stands still ends the process, and a process that stood still ends nobody."""
+    source = job.write(os.path.join(folder, "hang.jsonl"), job.lines(300, 5, max_tokens=(50, 100)))
+    with idle(model, failpoint="poll:20:sleep", watchdog_poll_s=2).until_ready() as w:
+        assert w.end() == 4 and "the queue is not polled" in w.wait_log("event=watchdog.end")
+    with on_file(model, source, source + ".out", failpoint="engine.step:30:sleep", watchdog_step_s=2) as w:
+        assert w.end() == 5 and "the engine makes no step" in w.wait_log("event=watchdog.end")
+    with on_file(model, source, source + ".out", failpoint="engine.step:300:sleep", drain_s=2).until_ready() as w:      # hangs in the drain
+        w.until("work", lambda: w.count("steps_total") > 280)
+        time.sleep(0.5)
+        sent = w.send()
+        assert w.end() == 4 and "the drain took too long" in w.wait_log("event=watchdog.end")
+        assert 1.5 < time.monotonic() - sent < 12
+    with on_file(model, source, source + ".out") as w:                                                   # nothing of that is lost
+        assert w.end() == 0
+    job.audit(source, source + ".out")
+    with idle(model, watchdog_poll_s=1, watchdog_step_s=1).until_ready() as w:
+        w.send(signal.SIGSTOP)
+        time.sleep(3)
+        w.send(signal.SIGCONT)
+        time.sleep(1)
+        assert w.call("/healthz") == (200, "ok\n") and w.call("/readyz")[0] == 200
+        w.send()
+        assert w.end() == 0
+
+
 def main():
     with job.folder() as folder:
         model = job.tiny_model(folder)
         for part in (usage_is_explained, settings_come_from_a_file, pages, drain_is_for_this_machine, hostile, drains_in_time,
-                     a_signal_while_loading, file_job):
+                     a_signal_while_loading, file_job, watchdogs):
             begun = time.monotonic()
             part(model, folder)
             job.say("%s: ok, %.1f s" % (part.__name__, time.monotonic() - begun))

@@ -58,7 +58,9 @@ class Worker:
         return json.loads(text)
 
     def count(self, name):
-        return self.status()["counts"]["nightshift_" + name]
+        """A metric's value; 0 while the model is still being loaded."""
+        status = self.status()
+        return 0 if status["state"] == "loading" else status["counts"]["nightshift_" + name]
 
     def until(self, what, check, timeout_s=WAIT_S):
         end = time.monotonic() + timeout_s

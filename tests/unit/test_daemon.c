@@ -50,7 +50,7 @@ static void drain_keeps_its_reserve(void **state)
 
 static void silence_counts_while_we_run(void **state)
 {
-    struct watchdog_beats beats = { .poll_ns = 5 * S, .step_ns = 5 * S };
+    struct pipeline_beats beats = { .poll_ns = 5 * S, .step_ns = 5 * S };
     struct watchdog dog = { .ticked_ns = 0 };
     struct config cfg;
     int64_t now = 10 * S;
@@ -77,7 +77,7 @@ static void silence_counts_while_we_run(void **state)
 
 static void a_commit_is_late_then_dead(void **state)
 {
-    struct watchdog_beats beats = { .pending_since_ns = 7 };
+    struct pipeline_beats beats = { .results_since_ns = 7, .step_ns = 5 };
     struct watchdog dog = { .ticked_ns = 0 };
     int64_t now = 10 * S, late_n = 0;
     enum watchdog_verdict v;
@@ -88,12 +88,13 @@ static void a_commit_is_late_then_dead(void **state)
     for (int i = 0; i < 4 * 31; i++)
         late_n += watchdog_tick(&dog, &cfg, &beats, now += S / 4) == WATCHDOG_COMMIT_LATE;
     assert_int_equal(late_n, 1);
-    beats.pending_since_ns = 8;    /* that one went through; the next is as slow */
+    beats.results_since_ns = 8;    /* that one went through; the next is as slow */
     for (late_n = 0; (v = watchdog_tick(&dog, &cfg, &beats, now += S / 4)) != WATCHDOG_COMMIT_DEAD;)
         late_n += v == WATCHDOG_COMMIT_LATE;
     assert_int_equal(late_n, 1);
     assert_true(dog.silence.commit_ns >= 90 * S && dog.silence.commit_ns < 91 * S);
-    beats.pending_since_ns = 0;
+    assert_int_equal(dog.silence.step_ns, 0);      /* held back by what waits, not hung */
+    beats.results_since_ns = 0;
     assert_int_equal(watchdog_tick(&dog, &cfg, &beats, now += S / 4), WATCHDOG_FINE);
     assert_int_equal(dog.silence.commit_ns, 0);
 }
@@ -136,12 +137,12 @@ static void foreign_names_stay_in_their_quotes(void **state)
     v.counts.failures_n = 1;
     metrics_text(&v, &cfg, &b);
     assert_non_null(strstr(buf_text(&b), "model=\"a\\\"b\\\\c\\nd\xc3\xa9\""));
-    assert_non_null(strstr(buf_text(&b), "\nnightshift_failures_total{code=\"bad_code\"} 3\n"));
+    assert_non_null(strstr(buf_text(&b), "\nnightshift_dlq_total{class=\"bad_code\"} 3\n"));
     assert_int_equal(b.data[b.n - 1], '\n');
     buf_reset(&b);
     metrics_status(&v, &cfg, &b);
     assert_non_null(strstr(buf_text(&b), "\"queue\": \"kafka://a\\\"b\\\\c\\u000ad\""));
-    assert_non_null(strstr(buf_text(&b), "\"nightshift_failures_total\": {\"bad_code\": 3}"));
+    assert_non_null(strstr(buf_text(&b), "\"nightshift_dlq_total\": {\"bad_code\": 3}"));
     buf_fini(&b);
 }
 

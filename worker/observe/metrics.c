@@ -108,6 +108,16 @@ static double seconds(int64_t ns)
     return (double)ns / 1e9;
 }
 
+static double milliseconds(int64_t ms)
+{
+    return (double)ms / 1e3;
+}
+
+static double microseconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
 static double drain_s(const struct worker_view *v)
 {
     return v->drain_begun_ns == 0 ? 0 : seconds((v->drain_ended_ns != 0 ? v->drain_ended_ns : v->now_ns) - v->drain_begun_ns);
@@ -165,10 +175,20 @@ static void results(struct page *p, const struct pipeline_counts *c)
     labelled(p, "kind", "output", c->done_n);
     labelled(p, "kind", "failure", c->failed_n);
     labelled_close(p);
-    head(p, "nightshift_failures_total", COUNTER, "Durable failures by code.");
+    head(p, "nightshift_dlq_total", COUNTER, "Dead letters (of a file: error lines) by class.");
     labelled_open(p);
     for (int i = 0; i < c->failures_n; i++)
-        labelled(p, "code", c->failures[i].code, c->failures[i].n);
+        labelled(p, "class", c->failures[i].code, c->failures[i].n);
+    labelled_close(p);
+    head(p, "nightshift_txn_abort_total", COUNTER, "Transactions that were aborted, by reason; their results went into the next.");
+    labelled_open(p);
+    for (int i = 0; i < c->queue.aborts_n; i++)
+        labelled(p, "reason", c->queue.aborts[i].reason, c->queue.aborts[i].n);
+    labelled_close(p);
+    head(p, "nightshift_ckpt_errors_total", COUNTER, "Calls to the progress store that failed, by class.");
+    labelled_open(p);
+    for (int i = 0; i < CKPT_ERRORS_N; i++)
+        labelled(p, "class", ckpt_error_name((enum ckpt_error)i), c->ckpt.errors_n[i]);
     labelled_close(p);
 }
 
@@ -221,14 +241,33 @@ static void process(struct page *p, const struct worker_view *v)
     whole(p, (int64_t)fds.rlim_cur);
 }
 
+/* A value below 0 has no meaning for this queue or store. */
+static void plain_whole(struct page *p, const char *name, enum type type, const char *help, int64_t value)
+{
+    if (value < 0)
+        return;
+    head(p, name, type, help);
+    whole(p, value);
+}
+
+static void plain_real(struct page *p, const char *name, enum type type, const char *help, double value)
+{
+    if (value < 0)
+        return;
+    head(p, name, type, help);
+    real(p, value);
+}
+
 static void plain(struct page *p, const struct worker_view *v, const struct config *cfg)
 {
     const char *dead = view_dead_why(v, cfg), *unready = view_unready_why(v, cfg);
     const struct pipeline_counts *c = &v->counts;
     const struct engine_counts *e = &c->engine;
+    const struct queue_counts *q = &c->queue;
+    const struct ckpt_counts *s = &c->ckpt;
 
-#define METRIC(name, type, value, help) head(p, "nightshift_" #name, type, help); whole(p, (int64_t)(value));
-#define METRIC_REAL(name, type, value, help) head(p, "nightshift_" #name, type, help); real(p, value);
+#define METRIC(name, type, value, help) plain_whole(p, "nightshift_" #name, type, help, (int64_t)(value));
+#define METRIC_REAL(name, type, value, help) plain_real(p, "nightshift_" #name, type, help, value);
 #define OPENED if (!v->opened) return;
 #include "worker/observe/metrics.def"
 #undef METRIC

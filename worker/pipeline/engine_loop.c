@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 enum { IDLE_MS = 20 };
@@ -107,7 +108,7 @@ void *engine_main(void *pipeline)
 
     while (!atomic_load(&p->stopping) && !drain_is_over(p)) {
         size_t taken = requests_take(p, idle ? idle_ms(p) : 0);
-        status st = engine_step(p->engine);
+        status st = (failpoint("engine.step"), engine_step(p->engine));
 
         atomic_store(&p->step_ns, clock_mono_ns());
         if (st == ST_FATAL) {

@@ -63,6 +63,7 @@ struct pipeline {
     atomic_int hurries_n;          /* sources that are about to be given away: everything of them at once */
     _Atomic int64_t finish_until_ns, save_until_ns, commit_until_ns, leave_until_ns;
     _Atomic int64_t step_ns, poll_ns;          /* heartbeats */
+    _Atomic int64_t results_since_ns;          /* of the outbox: its oldest result that is not durable; 0: none */
 
     int64_t ended_n;               /* requests that the engine has ended; its thread only */
 

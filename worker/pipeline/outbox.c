@@ -101,6 +101,7 @@ static void group_end(struct outbox *o, bool committed)
     }
     buf_reset(&o->lines);
     o->n = 0;
+    atomic_store(&o->p->results_since_ns, 0);
 }
 
 /* Kept, for another try. */
@@ -158,7 +159,7 @@ static void result_add(struct outbox *o, struct request *r, struct entry e)
     if (o->n == o->room)
         results_grow(o);
     if (o->n == 0)
-        o->first_ns = clock_mono_ns();
+        atomic_store(&o->p->results_since_ns, o->first_ns = clock_mono_ns());
     id_set_add(o->ids, r->custom_id);
     queue_result_id(o->p->queue, r->source, r->offset, id);
     res = &o->results[o->n];

@@ -207,13 +207,18 @@ bool pipeline_ended(struct pipeline *p)
     return atomic_load(&p->ended);      /* what follows is short */
 }
 
+void pipeline_read_beats(const struct pipeline *p, struct pipeline_beats *out)
+{
+    out->poll_ns = p->is_topic ? atomic_load(&p->poll_ns) : 0;
+    out->step_ns = atomic_load(&p->step_ns);
+    out->results_since_ns = atomic_load(&p->results_since_ns);
+}
+
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out)
 {
     pthread_mutex_lock(&p->lock);
     *out = p->counts;
     pthread_mutex_unlock(&p->lock);
-    out->step_ns = atomic_load(&p->step_ns);
-    out->poll_ns = atomic_load(&p->poll_ns);
     out->draining = atomic_load(&p->draining);
     queue_read_counts(p->queue, &out->queue);
     saver_read_counts(p->saver, &out->ckpt);

@@ -41,7 +41,6 @@ struct pipeline_counts {
     int64_t resumed_n;             /* sequences that went on from stored tokens */
     int64_t results_lost_n;        /* made, but the source was lost before they were durable */
     int64_t tokens_regenerated_n;  /* the tokens in them: made again by the next owner */
-    int64_t step_ns, poll_ns;      /* clock_mono_ns when the engine and the poll side last came by: for watchdogs */
     bool draining;
     struct queue_counts queue;
     struct ckpt_counts ckpt;
@@ -70,6 +69,13 @@ struct drain_plan {
     int64_t leave_until_ns;        /* the sources are given back */
 };
 void pipeline_drain(struct pipeline *p, const struct drain_plan *plan);
+/* For watchdogs; takes no lock, because whatever hangs may hold it. clock_mono_ns. */
+struct pipeline_beats {
+    int64_t poll_ns;               /* when the poll side last came by; 0: a file's, which is not polled once it is read */
+    int64_t step_ns;               /* when the engine last came by */
+    int64_t results_since_ns;      /* since when the oldest result that is not durable waits; 0: none does */
+};
+void pipeline_read_beats(const struct pipeline *p, struct pipeline_beats *out);        /* any thread */
 void pipeline_read_counts(struct pipeline *p, struct pipeline_counts *out);        /* any thread */
 /* Waits for the threads in their order, finishes the queue when all is done. err: why, unless EXIT_CODE_DONE. */
 int pipeline_join(struct pipeline *p, struct error *err);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/log.h"
 
 enum { POLL_MS = 100, POLL_HELD_MS = 5 };
@@ -157,7 +158,7 @@ void *poller_main(void *pipeline)
 
     while (polls_on(p)) {
         struct record *rec = NULL;
-        bool room = held_push(p);
+        bool room = (failpoint("poll"), held_push(p));
         status st = queue_poll(p->queue, room ? POLL_MS : POLL_HELD_MS, &rec, &err);
 
         atomic_store(&p->poll_ns, clock_mono_ns());
