@@ -57,7 +57,7 @@ status status_worker(struct cli *cli, const char *url, struct error *err)
     if (code != 200 || !json_is_object(root))
         TRY(error_set(err, ST_REJECT, "%s answers %d and no status: not a worker of nightshift's?", url, code));
     if (cli->json)
-        printf("%s\n", buf_text(&body));
+        printf("%s%s", buf_text(&body), body.data[body.n - 1] == '\n' ? "" : "\n");
     else
         page_print(url, root);
 out:
