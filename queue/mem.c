@@ -99,6 +99,8 @@ static void event_call(struct mem_queue *m, size_t k, bool lost, bool already)
     pthread_mutex_unlock(&s->lock);
     if (lost && m->events.lost != NULL)
         m->events.lost(m->events.ctx, source, lease, already);
+    if (lost && !already && m->events.lost_wait != NULL)
+        m->events.lost_wait(m->events.ctx, clock_mono_ns() + NS_PER_S);
     if (!lost && m->events.gained != NULL)
         m->events.gained(m->events.ctx, source, lease);
     pthread_mutex_lock(&s->lock);

@@ -52,9 +52,12 @@ struct queue_events {
     void *ctx;
     /* Before the first record of this lease is given out. */
     void (*gained)(void *ctx, int32_t source, uint32_t lease);
-    /* No more records of this lease. already: another owner may be at work, no time is left; otherwise the source is given
-     * away when the call returns, and the callee may take up to a second to save how far its records got. */
+    /* No more records of this lease. already: another owner may be at work. Otherwise its results can still be committed until the
+     * source is given away, which is after lost_wait (or at once, where that is NULL). To return soon: many may go together. */
     void (*lost)(void *ctx, int32_t source, uint32_t lease, bool already);
+    /* Once, behind all `lost` that came together and were not `already`: the group waits until it returns, at the latest at the
+     * deadline (clock_mono_ns): time to save how far their records got and to commit what has ended. NULL: nothing to wait for. */
+    void (*lost_wait)(void *ctx, int64_t deadline_ns);
 };
 
 /* What a file job is made of. For a topic, paths are NULL and url names it; its group is in the settings. */

@@ -38,6 +38,7 @@ struct partition {
     bool has_commit;                       /* the group has a commit of it */
     int64_t commit_ns;                     /* of its last commit, or of its assignment */
     /* poll side only */
+    bool assigned;                         /* the client has it; before, there is nothing to pause */
     bool paused;                           /* what the client was told */
     bool paused_by_user;
     struct record **held;                  /* beyond the window: [held_n], in order */
@@ -50,7 +51,6 @@ struct pending {                           /* an event of the group that has no 
     enum pending_kind kind;
     struct kafka_place *place;             /* [n] */
     size_t n, room;
-    bool told;                             /* not owned any more, events->lost was called */
     int64_t deadline_ns;                   /* revoke: how long the committer is waited for */
     int64_t not_before_ns, logged_ns;      /* assign: when the commits are asked for again */
 };

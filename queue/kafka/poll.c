@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "queue/kafka/internal.h"
 
+#define LOST_WAIT_NS NS_PER_S                  /* for saving progress, of all partitions that go together */
 #define REVOKE_WAIT_NS (2 * NS_PER_S)          /* for the committer; the group waits for us meanwhile */
 #define COMMITTED_TIMEOUT_MS 1000              /* of one question; the poll thread is not to be away for long */
 #define COMMITTED_PAUSE_NS (200 * NS_PER_MS)
@@ -21,7 +22,7 @@
 
 static void pause_set(struct kafka_core *k, struct partition *p, bool paused)
 {
-    if (p->paused == paused)
+    if (p->paused == paused || !p->assigned)
         return;
     p->paused = paused;
     k->client->ops->pause(k->client, p->id, paused);
@@ -188,7 +189,6 @@ static void pending_begin(struct kafka_core *k, enum pending_kind kind, const st
 
     q->kind = kind;
     q->n = e->partitions_n;
-    q->told = false;
     q->not_before_ns = q->logged_ns = 0;
     if (q->n > q->room) {
         q->room = q->n;
@@ -273,30 +273,24 @@ static void assign_answer(struct kafka_core *k)
     }
     q->kind = PENDING_NONE;
     k->client->ops->assign(k->client, q->place, q->n);
-    for (size_t i = 0; i < q->n; i++)
-        pause_settle(k, partition_find(k, q->place[i].partition));
+    for (size_t i = 0; i < q->n; i++) {
+        struct partition *p = partition_find(k, q->place[i].partition);
+
+        p->assigned = true;      /* what `gained` asked to be paused, and what is stopped, is paused now */
+        pause_settle(k, p);
+    }
     k->client->ops->group(k->client, &group);
     pthread_mutex_lock(&k->lock);
     k->counts.generation = group.generation;
     pthread_mutex_unlock(&k->lock);
 }
 
-/* From here on no transaction takes anything of them: this is what keeps a live member from committing a partition that it has
- * given away, because the broker fences by generation and not by partition (facts 1.6). */
+/* `lost` of each, then one wait for all: what has ended of them can still be committed meanwhile. */
 static void revoke_tell(struct kafka_core *k)
 {
     struct pending *q = &k->pending;
-    bool already = q->kind == PENDING_LOST;
+    bool already = q->kind == PENDING_LOST, told = false;
 
-    q->told = true;
-    pthread_mutex_lock(&k->lock);
-    for (size_t i = 0; i < q->n; i++) {
-        struct partition *p = partition_find(k, q->place[i].partition);
-
-        if (p != NULL)
-            p->owned = false;
-    }
-    pthread_mutex_unlock(&k->lock);
     for (size_t i = 0; i < q->n; i++) {
         struct partition *p = partition_find(k, q->place[i].partition);
 
@@ -305,9 +299,36 @@ static void revoke_tell(struct kafka_core *k)
         log_info(already ? "kafka.lost" : "kafka.revoked", "topic=%s partition=%" PRId32, k->topic, p->id);
         if (p->announced && k->events.lost != NULL)
             k->events.lost(k->events.ctx, p->id, p->lease, already);
+        told |= p->announced;
         p->announced = false;
     }
+    if (told && !already && k->events.lost_wait != NULL)
+        k->events.lost_wait(k->events.ctx, clock_mono_ns() + LOST_WAIT_NS);
+}
+
+/* From here on no transaction takes anything of them: this is what keeps a live member from committing a partition that it has
+ * given away, because the broker fences by generation and not by partition (facts 1.6). */
+static void ownership_end(struct kafka_core *k)
+{
+    struct pending *q = &k->pending;
+
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < q->n; i++) {
+        struct partition *p = partition_find(k, q->place[i].partition);
+
+        if (p != NULL)
+            p->owned = false;
+    }
+    pthread_mutex_unlock(&k->lock);
     q->deadline_ns = clock_mono_ns() + REVOKE_WAIT_NS;
+}
+
+static void revoke_begin(struct kafka_core *k)
+{
+    if (k->pending.kind == PENDING_LOST)
+        ownership_end(k);
+    revoke_tell(k);
+    ownership_end(k);
 }
 
 /* false: the committer is in a transaction that holds some of them; it ends by itself, or by the guard. */
@@ -352,8 +373,6 @@ static bool pending_step(struct kafka_core *k, int timeout_ms)
         assign_answer(k);
         return true;
     }
-    if (!k->pending.told)
-        revoke_tell(k);
     if (!revoke_ready(k))
         return false;
     revoke_answer(k);
@@ -395,11 +414,11 @@ static status event_handle(struct kafka_core *k, const struct kafka_event *e, st
         break;
     case KAFKA_REVOKED:
         pending_begin(k, PENDING_REVOKE, e);
-        revoke_tell(k);
+        revoke_begin(k);
         break;
     case KAFKA_LOST:
         pending_begin(k, PENDING_LOST, e);
-        revoke_tell(k);
+        revoke_begin(k);
         break;
     case KAFKA_OFFSET_GONE:
         offset_gone(k, e);

@@ -262,7 +262,7 @@ static void poll_run(struct worker *w)
 
 static int work(const struct options *o)
 {
-    const struct queue_events events = { NULL, gained, lost };
+    const struct queue_events events = { .gained = gained, .lost = lost };
     const struct queue_job job = { .url = o->url, .events = o->quiet ? NULL : &events };
     static struct worker w;
     const struct sigaction on_term = { .sa_handler = stop_take };

@@ -199,7 +199,7 @@ struct sim_worker *sim_worker_start(struct sim *s, const char *id)
     o.client = model_client_border(w->model);
     if (s->mutant != MUTANT_NONE && s->mutant != MUTANT_IGNORE_FENCED)
         o.client = w->lies = mutant_client_open(w->model, s->mutant);
-    w->events = (struct queue_events){ w, on_gained, on_lost };
+    w->events = (struct queue_events){ .ctx = w, .gained = on_gained, .lost = on_lost };
     o.events = &w->events;
     if (kafka_core_open(&o, &w->core, &err) != ST_OK || ckpt_open("mem:" SIM_STORE, NULL, &w->store, &err) != ST_OK)
         check_wrong(&s->check, "a worker cannot start: %s", err.text);

@@ -196,8 +196,10 @@ void script_init(struct script *s)
 
 static void on_gained(void *ctx, int32_t source, uint32_t lease)
 {
-    (void)source, (void)lease;
+    (void)lease;
     ((struct script *)ctx)->gained_n++;
+    if (((struct script *)ctx)->pause_gained)
+        kafka_core_pause(((struct script *)ctx)->core, source, true);
 }
 
 static void on_lost(void *ctx, int32_t source, uint32_t lease, bool already)
@@ -207,9 +209,19 @@ static void on_lost(void *ctx, int32_t source, uint32_t lease, bool already)
     ((struct script *)ctx)->lost_already = already;
 }
 
+static void on_lost_wait(void *ctx, int64_t deadline_ns)
+{
+    struct script *s = ctx;
+
+    ASSERT(deadline_ns == s->now_ns + NS_PER_S);
+    s->lost_waits_n++;
+    if (s->during_lost != NULL)
+        s->during_lost();
+}
+
 void script_open(struct script *s)
 {
-    const struct queue_events events = { s, on_gained, on_lost };
+    const struct queue_events events = { s, on_gained, on_lost, on_lost_wait };
     const struct kafka_core_options o = { &s->client, &s->cfg, "t.prompts", &events };
     struct error err;
 

@@ -38,6 +38,9 @@ struct script {
     size_t metadata_max;
     int gained_n, lost_n;
     bool lost_already;
+    int lost_waits_n;
+    void (*during_lost)(void);             /* called inside lost_wait */
+    bool pause_gained;                     /* a source is paused as it comes */
     int64_t next_offset[16];
 };
 

@@ -232,6 +232,30 @@ static void given_away_behind_the_guard(void **state)
     assert_durable(4);
 }
 
+static void commit_in_time(void)
+{
+    assert_int_equal(script_commit(&s, r + 2, 2, durable), ST_OK);
+}
+
+/* All that go are told, then there is one wait, in which what has ended of them is committed. */
+static void what_ended_is_committed_before_it_goes(void **state)
+{
+    (void)state;
+    begin();
+    s.during_lost = commit_in_time;
+    s.ids[0] = 0;
+    s.ids[1] = 1;
+    s.event = (struct kafka_event){ .kind = KAFKA_REVOKED, .partitions = s.ids, .partitions_n = 2 };
+    script_poll(&s);
+    assert_true(s.lost_n == 2 && s.lost_waits_n == 1);
+    assert_durable(2);
+    assert_true(s.committed[1].offset == 2);
+    assert_int_equal(script_commit(&s, r, 2, durable), ST_OK);      /* too late: dropped */
+    assert_false(durable[0] || durable[1]);
+    script_poll(&s);
+    assert_true(s.assigned[0] == INT64_MIN && s.assigned[1] == INT64_MIN);
+}
+
 static void lost_is_not_waited_for(void **state)
 {
     struct result results[4];
@@ -243,7 +267,7 @@ static void lost_is_not_waited_for(void **state)
     commit_until(KAFKA_STEP_GUARD, results, 4);
     script_event(&s, KAFKA_LOST, 1);
     script_poll(&s);
-    assert_true(s.assigned[1] == INT64_MIN && s.lost_already);
+    assert_true(s.assigned[1] == INT64_MIN && s.lost_already && s.lost_waits_n == 0);
     while (script_step(&s))
         ;
     assert_true(durable[0] && !durable[2]);
@@ -409,7 +433,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(one_transaction), TEST(answers), TEST(unknown_was_done), TEST(doubt_outlives_the_call), TEST(failed_abort_is_doubt),
-        TEST(guard_wants_a_member), TEST(given_away_before_the_guard), TEST(given_away_behind_the_guard), TEST(lost_is_not_waited_for),
+        TEST(guard_wants_a_member), TEST(given_away_before_the_guard), TEST(given_away_behind_the_guard), TEST(what_ended_is_committed_before_it_goes), TEST(lost_is_not_waited_for),
         TEST(an_old_lease_is_dropped), TEST(budget), TEST(timeouts_do_not_spend_the_budget), TEST(init_is_tried_again),
         TEST(put_off_for_too_long), TEST(upkeep_renews_idle_commits), TEST(at_least_once), TEST(probe), TEST(settings_are_checked),
     };

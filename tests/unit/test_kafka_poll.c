@@ -323,6 +323,19 @@ static void pause_by_the_caller(void **state)
     kafka_core_pause(s.core, 5, true);        /* not ours */
 }
 
+/* Inside `gained` there is nothing to pause yet; it holds as soon as there is. */
+static void paused_as_it_comes(void **state)
+{
+    (void)state;
+    s.pause_gained = true;
+    script_open(&s);
+    script_assign(&s, 0, 2);
+    assert_true(s.paused[0] && s.paused[1]);
+    assert_string_equal(script_calls(&s), "COMMITTED ASSIGN PAUSE PAUSE ");
+    kafka_core_pause(s.core, 1, false);
+    assert_false(s.paused[1]);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -331,7 +344,7 @@ int main(void)
         TEST(tombstones_and_doubles_are_passed_over), TEST(marks_are_taken_up), TEST(another_record_there_stops_the_partition),
         TEST(a_missing_record_does_not), TEST(what_was_committed_stays_until_its_record_comes), TEST(foreign_metadata),
         TEST(small_metadata_makes_a_small_window), TEST(no_answer_about_commits_is_waited_for), TEST(offset_gone_stops),
-        TEST(stop_taking), TEST(pause_by_the_caller),
+        TEST(stop_taking), TEST(pause_by_the_caller), TEST(paused_as_it_comes),
     };
 
     log_level_set(LOG_NONE);

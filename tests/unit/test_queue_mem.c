@@ -64,7 +64,7 @@ static struct queue *member(struct queue_events *events, struct told *t)
     struct error err;
 
     config_defaults(&cfg);
-    *events = (struct queue_events){ t, on_gained, on_lost };
+    *events = (struct queue_events){ .ctx = t, .gained = on_gained, .lost = on_lost };
     memset(t, 0, sizeof *t);
     assert_int_equal(queue_open(&cfg, &job, &q, &err), ST_OK);
     t->q = q;

@@ -25,6 +25,8 @@ struct start;
 struct poll_side {
     struct { int32_t source; uint32_t lease; } *sources;       /* that are ours */
     size_t sources_n, sources_room;
+    struct { int32_t source; uint32_t lease; } *going;         /* told to be lost, still ours until source_lost_wait ends */
+    size_t going_n, going_room;
     struct record **held;          /* polled, no room for them yet */
     size_t held_n, held_room;
     bool paused;
@@ -91,6 +93,7 @@ void *engine_main(void *pipeline);
 
 void source_gained(void *pipeline, int32_t source, uint32_t lease);
 void source_lost(void *pipeline, int32_t source, uint32_t lease, bool already);
+void source_lost_wait(void *pipeline, int64_t deadline_ns);
 void poll_side_close(struct poll_side *s);
 bool record_is_ours(struct pipeline *p, const struct record *rec);     /* any thread */
 void record_end(struct pipeline *p, struct record *rec);               /* given back; any thread */

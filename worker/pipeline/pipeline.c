@@ -145,7 +145,7 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
     p->cfg = cfg;
     pthread_mutex_init(&p->lock, NULL);
     p->leases = leases_open();
-    p->events = (struct queue_events){ p, source_gained, source_lost };
+    p->events = (struct queue_events){ p, source_gained, source_lost, source_lost_wait };
     p->finish_until_ns = p->save_until_ns = p->commit_until_ns = p->leave_until_ns = INT64_MAX;
     p->step_ns = p->poll_ns = clock_mono_ns();
     p->records = bqueue_open(RECORDS_MAX);

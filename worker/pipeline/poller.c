@@ -86,6 +86,7 @@ static void held_drop(struct pipeline *p, int32_t source, uint32_t lease)
 void poll_side_close(struct poll_side *s)
 {
     free(s->sources);
+    free(s->going);
     free(s->held);
 }
 
@@ -110,29 +111,53 @@ void source_gained(void *pipeline, int32_t source, uint32_t lease)
         log_info("source.gained", "source=%d lease=%u", source, lease);
 }
 
-/* Every stage drops what it has of the source as it meets it, the engine at its next step; what runs has its tokens saved and
- * its start taken back, what has ended is committed. All of that within a second, then the source is another's. */
+/* Every stage drops what it has of the source as it meets it, the engine at its next step. What already belongs to another is
+ * over; otherwise source_lost_wait follows. */
 void source_lost(void *pipeline, int32_t source, uint32_t lease, bool already)
 {
     struct pipeline *p = pipeline;
     struct poll_side *s = &p->poll;
-    int64_t began = clock_mono_ns(), until = began + DRAIN_SAVE_MS * NS_PER_MS;
-    bool ended = false;
 
     for (size_t i = 0; i < s->sources_n; i++)
         if (s->sources[i].source == source && s->sources[i].lease == lease)
             s->sources[i--] = s->sources[--s->sources_n];
     leases_lost(p->leases, source, lease);
     held_drop(p, source, lease);
-    if (!already) {
-        atomic_fetch_add(&p->hurries_n, 1);
-        ended = lease_wait(p->leases, source, lease, until);
-        saver_flush(p->saver, until);
-        atomic_fetch_sub(&p->hurries_n, 1);
+    if (already) {
+        saver_source_lost(p->saver, source, lease);
+        log_info("source.lost", "source=%d lease=%u already=1", source, lease);
+        return;
     }
-    saver_source_lost(p->saver, source, lease);
-    log_info("source.lost", "source=%d lease=%u already=%d ended=%d ms=%lld", source, lease, already, ended,
-             (long long)((clock_mono_ns() - began) / NS_PER_MS));
+    if (s->going_n == s->going_room) {
+        s->going_room = s->going_room > 0 ? 2 * s->going_room : 16;
+        s->going = mem_grow(s->going, s->going_room * sizeof s->going[0]);
+    }
+    s->going[s->going_n].source = source;
+    s->going[s->going_n++].lease = lease;
+}
+
+/* What runs has its tokens saved and its start taken back, what has ended is committed: all of that within a second for every
+ * source that goes, then they are others'. */
+void source_lost_wait(void *pipeline, int64_t deadline_ns)
+{
+    struct pipeline *p = pipeline;
+    struct poll_side *s = &p->poll;
+    int64_t began = clock_mono_ns(), until = began + DRAIN_SAVE_MS * NS_PER_MS;
+    int ended_n = 0;
+
+    if (until > deadline_ns)
+        until = deadline_ns;
+    atomic_fetch_add(&p->hurries_n, 1);
+    for (size_t i = 0; i < s->going_n; i++)
+        ended_n += lease_wait(p->leases, s->going[i].source, s->going[i].lease, until);
+    saver_flush(p->saver, until);
+    atomic_fetch_sub(&p->hurries_n, 1);
+    for (size_t i = 0; i < s->going_n; i++) {
+        saver_source_lost(p->saver, s->going[i].source, s->going[i].lease);
+        log_info("source.lost", "source=%d lease=%u already=0", s->going[i].source, s->going[i].lease);
+    }
+    log_info("source.lost_wait", "sources=%zu ended=%d ms=%lld", s->going_n, ended_n, (long long)((clock_mono_ns() - began) / NS_PER_MS));
+    s->going_n = 0;
 }
 
 /* ---- the thread ---- */
