@@ -217,6 +217,10 @@ static int lost_draw(struct model_client *c, enum model_request request)
         return 1;
     if (dice_one_in(c->setup.dice, c->setup.faults->lost_one_in))
         lost = 1 + dice_below(c->setup.dice, 2);
+    if (c->setup.faults->lose_next != 0) {
+        lost = c->setup.faults->lose_next;
+        c->setup.faults->lose_next = 0;
+    }
     if (lost > 0)
         c->setup.faults->lost_n[request][lost - 1]++;
     return lost;
@@ -509,6 +513,16 @@ void model_client_kill(struct model_client *c)
 void model_client_end(struct model_client *c)
 {
     c->over = true;
+}
+
+bool model_client_commit_late(struct model_client *c, int64_t due_ns)
+{
+    struct error err;
+
+    if (c->dead || c->fatal || c->abortable || c->phase != PRODUCER_IN_TXN || !c->used || outbox_send(c, &err) != KAFKA_OK)
+        return false;
+    broker_end_txn_late(c->setup.broker, c->setup.transactional_id, c->producer, true, due_ns);
+    return true;
 }
 
 void model_client_read_unstable(struct model_client *c)

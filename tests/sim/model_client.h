@@ -18,6 +18,7 @@ enum model_request {
 struct model_faults {
     int error_one_in, lost_one_in;         /* of requests; 0: never */
     int64_t away_until_ns;                 /* no broker answers before */
+    int lose_next;                         /* of the next request: 1 itself, 2 its answer; then 0 again */
     int64_t errors_n[MODEL_REQUESTS_N][BROKER_ERRORS_N];      /* injected so far */
     int64_t lost_n[MODEL_REQUESTS_N][2];   /* [0]: the request, [1]: the answer */
     bool tells_lost_as_revoked;            /* librdkafka #5604: a loss in the middle of a rebalance looks like a revocation */
@@ -50,6 +51,8 @@ struct kafka_client *model_client_border(struct model_client *c);
 void model_client_tick(struct model_client *c);
 /* kill -9: from now on no call does anything, so that the memory of the process can be taken down in peace. */
 void model_client_kill(struct model_client *c);
+/* Its commit leaves now, and arrives later. False: there is none to send, or not everything of it was taken. */
+bool model_client_commit_late(struct model_client *c, int64_t due_ns);
 /* The consumer handle is of no more use (KAFKA_OVER): the next poll says so. */
 void model_client_end(struct model_client *c);
 /* A mutant's wish: commits are read without waiting for open transactions. */

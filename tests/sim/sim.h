@@ -60,6 +60,14 @@ struct sim_worker {
     int beyond_n[BROKER_PARTITIONS_MAX];       /* messages in a row that came from beyond the window, without a pause */
 };
 
+/* What a script does to a worker behind one step of its committer. */
+enum sim_act {
+    ACT_KILL, ACT_STOP, ACT_STOP_LONG, ACT_COMMIT_HANGS, ACT_POLL_HANGS, ACT_DRAIN, ACT_LEAVE_AT_ONCE, ACT_ANOTHER_JOINS,
+    ACT_NEW_GENERATION, ACT_AWAY, ACT_AWAY_LONG, ACT_REQUEST_LOST, ACT_ANSWER_LOST, ACT_ID_EXPIRES, ACT_SAME_ID,
+    ACT_KILL_IN_COMMIT,
+    ACTS_N
+};
+
 struct sim_stats {
     int64_t seeds_n, steps_n, virtual_s, inputs_n, starts_n, kills_n, drains_n, stops_n, exits_n, groups_n, groups_retry_n,
             groups_fenced_n, dropped_n, resumed_n, remade_n, rebalances_n, duels_n;
@@ -88,6 +96,9 @@ struct sim {
     struct { int32_t partition; int64_t offset; } fed[64]; int fed_open_n;
     uint64_t newest_token[BROKER_PARTITIONS_MAX];
     struct sim_stats *stats;
+    int64_t commit_steps_n;            /* so far, of all workers */
+    int64_t act_at;                    /* the step that the script waits for; 0: no script */
+    enum sim_act act;
 };
 
 void sim_tell(const struct sim *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -105,6 +116,7 @@ void sim_worker_step(struct sim_worker *w);
 
 /* sim_faults.c */
 void sim_fault(struct sim *s);
+void sim_act(struct sim *s, struct sim_worker *w);
 void sim_feed(struct sim *s);
 void sim_feed_end(struct sim *s);              /* the rest, at once */
 void sim_worker_born(struct sim *s);           /* the supervisor starts one, if one is missing */

@@ -57,6 +57,14 @@ static void duel(struct sim *s, const struct sim_worker *w)
     s->workers_n++;
 }
 
+/* Its EndTxn is on its way when it dies, and arrives when others may be at work. */
+static void commit_in_flight(struct sim *s, struct sim_worker *w, int64_t late_ns)
+{
+    if (kafka_commit_at(w->core) == KAFKA_STEP_COMMIT && !s->setup.plain &&
+        model_client_commit_late(w->model, s->now_ns + late_ns))
+        sim_tell(s, "the commit of %" PRId64 " arrives in %" PRId64 " ms", w->born, late_ns / NS_PER_MS);
+}
+
 static void worker_fault(struct sim *s, int i)
 {
     struct sim_worker *w = s->worker[i];
@@ -65,6 +73,8 @@ static void worker_fault(struct sim *s, int i)
     case 0: case 1: case 2:
         sim_tell(s, "%" PRId64 " is killed with %d in flight", w->born, w->flights_n);
         s->stats->kills_n++;
+        if (dice_one_in(&s->dice, 2))
+            commit_in_flight(s, w, span(s, AWAY_NS_MAX));
         sim_worker_buried(s, i);
         break;
     case 3: case 4:
@@ -232,6 +242,65 @@ static void topic_fault(struct sim *s)
         break;
     default:
         compacted(s, p);
+    }
+}
+
+/* ---- one thing at one step ---- */
+
+void sim_act(struct sim *s, struct sim_worker *w)
+{
+    sim_tell(s, "act %d on %" PRId64, (int)s->act, w->born);
+    switch (s->act) {
+    case ACT_KILL_IN_COMMIT:
+        commit_in_flight(s, w, 8 * NS_PER_S);
+        /* fallthrough */
+    case ACT_KILL:
+        w->over = true;
+        break;
+    case ACT_STOP:
+        w->stopped_until_ns = s->now_ns + s->broker.session_ns + 3 * NS_PER_S;
+        break;
+    case ACT_STOP_LONG:
+        w->stopped_until_ns = s->now_ns + 60 * NS_PER_S;
+        break;
+    case ACT_COMMIT_HANGS:
+        w->commit_hung_until_ns = s->now_ns + 30 * NS_PER_S;
+        break;
+    case ACT_POLL_HANGS:
+        w->poll_hung_until_ns = s->now_ns + 30 * NS_PER_S;
+        break;
+    case ACT_LEAVE_AT_ONCE:
+        sim_worker_drain(w);
+        /* fallthrough */
+    case ACT_DRAIN:
+        sim_worker_drain(w);
+        break;
+    case ACT_ANOTHER_JOINS:
+        sim_worker_born(s);
+        break;
+    case ACT_NEW_GENERATION:
+        broker_rebalance(&s->broker);
+        break;
+    case ACT_AWAY:
+        s->faults.away_until_ns = s->now_ns + 2 * NS_PER_S;
+        break;
+    case ACT_AWAY_LONG:
+        s->faults.away_until_ns = s->now_ns + 30 * NS_PER_S;
+        break;
+    case ACT_REQUEST_LOST:
+        s->faults.lose_next = 1;
+        break;
+    case ACT_ANSWER_LOST:
+        s->faults.lose_next = 2;
+        break;
+    case ACT_ID_EXPIRES:
+        broker_expire_ids(&s->broker);
+        break;
+    case ACT_SAME_ID:
+        duel(s, w);
+        break;
+    default:
+        break;
     }
 }
 

@@ -5,6 +5,7 @@
  * Broken queues (mutants) must be found, or the checks are worth nothing.
  * usage: sim_kafka SEED               one seed, told step by step; exit 1 if a promise is broken
  *        sim_kafka SEED MUTANT        the same with a mutant (its number in mutant_client.h)
+ *        sim_kafka --act ACT STEP SEED      one thing (its number in sim.h) at one step of a quiet run
  *        sim_kafka --from A --to B    seeds A .. B-1, quiet until one fails */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -21,8 +22,10 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SEEDS 2000        /* ten times slower there */
+#define SCRIPT_SEEDS 2
 #else
 #define SEEDS 12000
+#define SCRIPT_SEEDS 12
 #endif
 #define STEPS_MAX 2500                         /* with faults; then the rest must get done */
 #define CALM_NS (200 * NS_PER_S)               /* I12: by then, and a window of one offset may need this much a record: */
@@ -220,6 +223,7 @@ static void sim_end(struct sim *s)
 }
 
 static struct sim_stats stats;
+static uint64_t dice_left;                     /* of the last run: where chance, time and the broker stood at its end */
 static char seed_at_hand[96];                  /* for a death by assert */
 
 static void on_abort(int signal_n)
@@ -231,21 +235,20 @@ static void on_abort(int signal_n)
 
 static struct model_faults seen_faults;        /* errors_n and lost_n over all runs */
 
-/* What was broken; "": all promises held. */
-static const char *simulate(uint64_t seed, enum mutant mutant, bool told)
+static struct sim *world_open(uint64_t seed, enum mutant mutant, bool tell)
 {
     static struct sim sim;
-    static char wrong[sizeof sim.check.wrong];
-    struct sim *s = &sim;
-    struct clock clock = { sim_mono, sim_wall, s };
+    static struct clock clock = { sim_mono, sim_wall, &sim };
 
     snprintf(seed_at_hand, sizeof seed_at_hand, "aborted in seed %" PRIu64 " (told by: sim_kafka %" PRIu64 " %d)\n", seed, seed,
              (int)mutant);
     clock_use(&clock);
-    sim_begin(s, seed, mutant, told, &stats);
-    for (int i = 0; i < STEPS_MAX && s->check.wrong[0] == '\0'; i++)
-        step(s);
-    stats.steps_n += STEPS_MAX;
+    sim_begin(&sim, seed, mutant, tell, &stats);
+    return &sim;
+}
+
+static void calm_run(struct sim *s)
+{
     calm_begin(s);
     while (s->check.wrong[0] == '\0' && !(check_all_answered(&s->check) && quiet(s)) && s->now_ns < s->calm_until_ns) {
         step(s);
@@ -254,14 +257,56 @@ static const char *simulate(uint64_t seed, enum mutant mutant, bool told)
     if (!check_all_answered(&s->check))
         check_wrong(&s->check, "I12: %" PRId64 " records have no result, long after the last fault", s->check.open_n);
     (void)check_end(&s->check);
+}
+
+/* What was broken; "": all promises held. Valid until the next run. */
+static const char *world_close(struct sim *s)
+{
+    static char wrong[sizeof s->check.wrong];
+
     for (int r = 0; r < MODEL_REQUESTS_N; r++)
         for (int e = 0; e < BROKER_ERRORS_N; e++)
             seen_faults.errors_n[r][e] += s->faults.errors_n[r][e];
     memcpy(wrong, s->check.wrong, sizeof wrong);
+    dice_left = s->dice.state ^ (uint64_t)s->now_ns ^ (uint64_t)s->broker.changes_n << 32;
     state_tell(s);
     sim_tell(s, "%s", wrong[0] != '\0' ? wrong : "all promises held");
     sim_end(s);
     return wrong;
+}
+
+static const char *simulate(uint64_t seed, enum mutant mutant, bool tell)
+{
+    struct sim *s = world_open(seed, mutant, tell);
+
+    for (int i = 0; i < STEPS_MAX && s->check.wrong[0] == '\0'; i++)
+        step(s);
+    stats.steps_n += STEPS_MAX;
+    calm_run(s);
+    return world_close(s);
+}
+
+/* One worker, or two side by side, and one thing that happens behind the commit step `at`. *ended: the run had no such step. */
+static const char *script(uint64_t seed, enum sim_act act, int64_t at, bool tell, bool *ended)
+{
+    struct sim *s = world_open(seed, MUTANT_NONE, tell);
+
+    snprintf(seed_at_hand, sizeof seed_at_hand, "aborted (told by: sim_kafka --act %d %" PRId64 " %" PRIu64 ")\n", (int)act,
+             at, seed);
+    s->act = act;
+    s->act_at = at;
+    s->faults = (struct model_faults){ .delivers_again = s->faults.delivers_again };
+    s->check.doubles = s->setup.plain = s->odd = false;
+    strcpy(s->cfg.kafka_delivery, "exactly_once");
+    s->wanted_n = 1 + (int)(seed % 2);
+    for (int p = 0; p < s->broker.partitions_n; p++)
+        s->to_feed[p] = 4;
+    sim_feed_end(s);
+    while (s->workers_n < s->wanted_n)
+        sim_worker_born(s);
+    calm_run(s);
+    *ended = s->commit_steps_n < at;
+    return world_close(s);
 }
 
 /* ---- tests ---- */
@@ -279,6 +324,7 @@ static void seeds_run(uint64_t from, uint64_t to)
 static void promises_hold(void **state)
 {
     (void)state;
+    memset(&stats, 0, sizeof stats);
     seeds_run(1, SEEDS + 1);
     print_message("%" PRId64 " seeds, %" PRId64 " steps, %" PRId64 " virtual s, %" PRId64 " records; %" PRId64 " starts, %" PRId64
                   " kills, %" PRId64 " stops, %" PRId64 " drains, %" PRId64 " exits, %" PRId64 " duels\n", stats.seeds_n,
@@ -295,6 +341,40 @@ static void seeds_that_failed_once(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof failed_once / sizeof failed_once[0]; i++)
         seeds_run(failed_once[i], failed_once[i] + 1);
+}
+
+static void one_thing_at_every_step(void **state)
+{
+    int64_t runs_n = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SCRIPT_SEEDS; seed++)
+        for (int act = 0; act < ACTS_N; act++) {
+            bool ended = false;
+
+            for (int64_t at = 1; !ended; at++, runs_n++) {
+                const char *text = script(seed, (enum sim_act)act, at, false, &ended);
+
+                if (text[0] != '\0')
+                    fail_msg("%s (told by: sim_kafka --act %d %" PRId64 " %" PRIu64 ")", text, act, at, seed);
+            }
+        }
+    print_message("%" PRId64 " runs\n", runs_n);
+}
+
+/* A seed is a run, or a failing one could not be told again. */
+static void seeds_repeat(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint64_t end[2];
+
+        for (int i = 0; i < 2; i++) {
+            (void)simulate(seed, MUTANT_NONE, false);
+            end[i] = dice_left;
+        }
+        assert_true(end[0] == end[1]);
+    }
 }
 
 /* A simulation that never injects an error proves nothing about it. */
@@ -339,14 +419,20 @@ static int told(int argc, char **argv)
     }
     setvbuf(stdout, NULL, _IOLBF, 0);              /* in order with the log */
     log_level_set(LOG_INFO);
+    if (argc == 5 && strcmp(argv[1], "--act") == 0) {
+        bool ended;
+
+        return script(strtoull(argv[4], NULL, 10), (enum sim_act)atoi(argv[2]), atoll(argv[3]), true, &ended)[0] != '\0';
+    }
     return simulate(strtoull(argv[1], NULL, 10), argc > 2 ? (enum mutant)atoi(argv[2]) : MUTANT_NONE, true)[0] != '\0';
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seeds_that_failed_once), cmocka_unit_test(promises_hold), cmocka_unit_test(every_error_came_up),
-        cmocka_unit_test(mutants_are_found),
+        cmocka_unit_test(seeds_repeat), cmocka_unit_test(one_thing_at_every_step),
+        cmocka_unit_test(seeds_that_failed_once), cmocka_unit_test(promises_hold),
+        cmocka_unit_test(every_error_came_up), cmocka_unit_test(mutants_are_found),
     };
 
     signal(SIGABRT, on_abort);

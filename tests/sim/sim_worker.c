@@ -413,7 +413,7 @@ static void result_durable(struct sim_worker *w, struct flight *f)
     struct holding *h = holding_find(w, f->rec->source, f->rec->lease);
     struct ckpt_key key = key_of(f->rec);
 
-    if (!in->answered)
+    if (!in->answered && !in->excused)
         check_wrong(&w->s->check, "I1: %" PRId32 "/%" PRId64 " is said to be durable, but has no result", f->rec->source,
                     f->rec->offset);
     in->saved_n = 0;
@@ -469,8 +469,10 @@ static void step_commit(struct sim_worker *w)
     }
     w->in_commit = true;
     more = kafka_commit_step(w->core, &w->not_before_ns);
+    if (++w->s->commit_steps_n == w->s->act_at)
+        sim_act(w->s, w);
     w->in_commit = false;
-    if (!more)
+    if (!more && !w->over)
         group_end(w);
 }
 
