@@ -135,18 +135,69 @@ static int file_value(void *ctx, const char *section, const char *name, const ch
     return !r->failed;
 }
 
+/* inih reads through a buffer of LINE_BYTES_MAX: what is longer would come back as a line of its own, which is another setting or
+ * goes over the one before. So comments are taken off here, and a line that is too long all the same is refused. */
+struct line_source {
+    FILE *file;
+    char *text;
+    size_t room;
+    int line_i;                    /* of the last line read, from 1 */
+    const char *fault;             /* why it cannot be one; NULL: it can */
+};
+
+/* Cuts white space at both ends and a comment, which begins with a ';' behind white space, or with ';' or '#' at the front. */
+static char *line_strip(char *text)
+{
+    char *from = text + strspn(text, " \t"), *p;
+
+    for (p = from; *p != '\0'; p++)
+        if ((*p == ';' && (p == from || p[-1] == ' ' || p[-1] == '\t')) || (*p == '#' && p == from))
+            break;
+    while (p > from && strchr(" \t\r\n", p[-1]) != NULL)
+        p--;
+    *p = '\0';
+    return from;
+}
+
+static char *line_read(char *out, int room, void *source)
+{
+    struct line_source *s = source;
+    ssize_t n = s->fault == NULL ? getline(&s->text, &s->room, s->file) : -1;
+    char *line;
+
+    if (n < 0)
+        return NULL;
+    s->line_i++;
+    if (memchr(s->text, '\0', (size_t)n) != NULL)
+        s->fault = "it holds a zero byte";
+    line = line_strip(s->text);
+    if (strlen(line) >= (size_t)room)
+        s->fault = "it is too long; --set takes longer values";
+    return s->fault == NULL ? strcpy(out, line) : NULL;
+}
+
 status config_file(struct config *cfg, const char *path, struct error *err)
 {
     struct file_reader r = { .cfg = cfg };
-    int line = ini_parse(path, file_value, &r);
+    struct line_source s = { .file = fopen(path, "rb") };
+    status st = ST_OK;
+    int line;
 
-    if (line == -1)
+    if (s.file == NULL)
         return error_set(err, ST_REJECT, "cannot read the settings file %s: %s", path, strerror(errno));
-    if (r.failed)
-        return error_set(err, ST_REJECT, "%s line %d: %s", path, line, r.error.text);
-    if (line != 0)
-        return error_set(err, ST_REJECT, "%s line %d: name = value is needed", path, line);
-    return ST_OK;
+    errno = 0;
+    line = ini_parse_stream(line_read, &s, file_value, &r);
+    if (ferror(s.file))
+        st = error_set(err, ST_REJECT, "cannot read the settings file %s: %s", path, strerror(errno));
+    else if (r.failed)
+        st = error_set(err, ST_REJECT, "%s line %d: %s", path, line, r.error.text);
+    else if (line != 0)
+        st = error_set(err, ST_REJECT, "%s line %d: name = value is needed", path, line);
+    else if (s.fault != NULL)
+        st = error_set(err, ST_REJECT, "%s line %d: %s", path, s.line_i, s.fault);
+    fclose(s.file);
+    free(s.text);
+    return st;
 }
 
 const char *config_url_shown(const char *url, char out[CONF_TEXT_MAX])

@@ -326,6 +326,45 @@ static void test_bias_and_penalties(void **state)
     free(l);
 }
 
+/* Each rule of the penalties alone turns the choice between two tokens: of the first one, seen, and the second one, not. */
+static void test_penalties_decide(void **state)
+{
+    static const struct { float first, second, repetition, presence, frequency; int32_t output_n, token; } cases[] = {
+        { 1.2f, 1.0f, 1.3f, 0, 0, 0, 1 },          /* a positive logit is divided, of a prompt's token, too */
+        { 1.4f, 1.0f, 1.3f, 0, 0, 0, 0 },
+        { -1.0f, -1.2f, 1.3f, 0, 0, 1, 1 },        /* a negative one is multiplied */
+        { -1.0f, -1.4f, 1.3f, 0, 0, 1, 0 },
+        { 1.0f, 0.8f, 1, 0.5f, 0, 0, 0 },          /* presence: not for what the prompt alone has */
+        { 1.0f, 0.8f, 1, 0.5f, 0, 1, 1 },
+        { 1.0f, 0.4f, 1, 0.5f, 0, 3, 0 },          /* ... and once, however often it came */
+        { 1.0f, 0.5f, 1, 0, 0.2f, 2, 0 },          /* frequency: as often as it came */
+        { 1.0f, 0.5f, 1, 0, 0.2f, 3, 1 },
+        { 1.0f, 1.1f, 1, 0, -0.2f, 1, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const float l[2] = { cases[i].first, cases[i].second };
+        const struct token_count seen = { 0, cases[i].output_n };
+        const struct token_bias bias = { 1, 0 };
+        struct sampling p = plain;
+        struct sampled out;
+
+        p.temperature = 0;
+        p.repetition = cases[i].repetition;
+        p.presence = cases[i].presence;
+        p.frequency = cases[i].frequency;
+        p.seen = &seen;
+        p.seen_n = 1;
+        p.bias = &bias;
+        p.bias_n = 1;
+        p.top_logprobs_n = 2;
+        sample_everywhere(l, 2, &p, 1, &out);
+        assert_int_equal(out.token, cases[i].token);
+        logprobs_check(&p, l, 2, &out);            /* of the untouched logits, the seen token's, too */
+    }
+}
+
 /* Draws at 40,000 positions have the softmax's frequencies: chi-square with 7 degrees, 0.999 quantile 24.3. */
 static void distribution_check(struct sampling p, const float *l, const double *expected)
 {
@@ -609,7 +648,7 @@ static void test_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_bias_and_penalties),
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_bias_and_penalties), cmocka_unit_test(test_penalties_decide),
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_ties), cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_target), cmocka_unit_test(test_alone), cmocka_unit_test(test_prune),
         cmocka_unit_test(test_largest_noise), cmocka_unit_test(test_logarithm),

@@ -59,6 +59,17 @@ def numbers_are_numbers(model, source, folder):
         assert code == 0 and "nan" not in text, text
 
 
+def settings_go_round(model, source, folder):
+    """What `nightshift config` prints is a settings file that says the same."""
+    path = os.path.join(folder, "nightshift.ini")
+    code, printed, _ = call("config", "--set", "threads=3", "--set", "checkpoint_url=mem:x", "--set", "kv_memory_mb=77")
+    with open(path, "w") as f:
+        f.write(printed)
+    assert code == 0 and "77" in printed
+    assert call("config", "--config", path) == (0, printed, "")
+    refused(1, "cannot read the settings file", "config", "--config", folder)
+
+
 def the_model_is_no_output(model, source, folder):
     with open(model, "rb") as f:
         before = f.read()
@@ -162,7 +173,7 @@ def main():
     with job.folder() as folder:
         model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
-        for test in (usage_is_explained, numbers_are_numbers, the_model_is_no_output):
+        for test in (usage_is_explained, numbers_are_numbers, settings_go_round, the_model_is_no_output):
             test(model, source, folder)
         for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on, a_grown_input_goes_on,
                      a_full_disk_stops_it):

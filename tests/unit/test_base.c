@@ -114,6 +114,44 @@ static void config_reads_a_file(void **state)
     assert_non_null(strstr(err.text, path));
 }
 
+/* One line is one setting, whatever its length: nothing of it is read as another line or goes over the setting before. */
+static void config_lines_are_whole(void **state)
+{
+    static const struct { const char *text; int pad_n; const char *more, *refusal; int64_t threads; } cases[] = {
+        { "threads = 3 ; ", 300, "\n", NULL, 3 },
+        { "threads = 3 ; ", 190, " from there\nlog_level = info\n", NULL, 3 },      /* what `nightshift config` prints */
+        { "; ", 300, " threads = 4\n# threads = 5\nx\n", "line 3: name = value", 0 },
+        { "\xef\xbb\xbfthreads = 2\r\n", 0, "", NULL, 2 },
+        { "threads = 3\n  4\n", 0, "", "line 2: name = value", 3 },
+        { "  threads=3\t\n\n;\n\t\n", 0, "", NULL, 3 },
+        { "threads = 3\nlog_level = ", 300, "\n", "line 2: it is too long", 3 },
+        { "log_level = ", 198, " threads = 9\n", "line 1: it is too long", 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[] = "/tmp/nightshift-config-XXXXXX";
+        int fd = mkstemp(path);
+        FILE *f = fdopen(fd, "w");
+        struct config cfg;
+        struct error err = { "" };
+        status st;
+
+        config_defaults(&cfg);
+        fputs(cases[i].text, f);
+        for (int k = 0; k < cases[i].pad_n; k++)
+            fputc('x', f);
+        fputs(cases[i].more, f);
+        fclose(f);
+        st = config_file(&cfg, path, &err);
+        unlink(path);
+        assert_int_equal(cfg.threads, cases[i].threads);
+        assert_int_equal(st, cases[i].refusal == NULL ? ST_OK : ST_REJECT);
+        if (cases[i].refusal != NULL)
+            assert_non_null(strstr(err.text, cases[i].refusal));
+    }
+}
+
 static void arena_keeps_what_it_gave(void **state)
 {
     struct arena a;
@@ -354,6 +392,7 @@ int main(void)
         cmocka_unit_test(config_checks_names_and_ranges),
         cmocka_unit_test(config_keeps_pairs),
         cmocka_unit_test(config_reads_a_file),
+        cmocka_unit_test(config_lines_are_whole),
         cmocka_unit_test(arena_keeps_what_it_gave),
         cmocka_unit_test(buffer_grows_and_formats),
         cmocka_unit_test(queue_loses_nothing_between_threads),

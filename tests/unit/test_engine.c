@@ -113,6 +113,20 @@ static void test_end_token_and_min_tokens(void **state)
     assert_int_equal(i->choices[0].tokens[8], TINY_IM_END);
 }
 
+/* One forbidden token is one: the very first may not end, the second does. */
+static void test_min_tokens_one(void **state)
+{
+    struct request *r = make(93, 30, 50);
+
+    (void)state;
+    *bias_of(r, 1) = (struct token_bias){ TINY_IM_END, 100 };
+    r->params.min_tokens = 1;
+    run_one(r);
+    assert_int_equal(r->choices[0].finish, FINISH_STOP);
+    assert_int_equal(r->choices[0].tokens_n, 2);
+    assert_int_equal(r->choices[0].tokens[1], TINY_IM_END);
+}
+
 static void test_stop_tokens(void **state)
 {
     struct request *r = make(3, 30, 20), *s = make(3, 30, 20), *m = make(3, 30, 20);
@@ -533,6 +547,51 @@ static void test_drop_and_resume(void **state)
     assert_true(engine_counts(rig.engine)->resumed_tokens > 20);
 }
 
+/* Stored tokens that go on behind an end, or are none of the model's, are cut where a run without interruption would be. */
+static void test_resumed_beyond_the_end(void **state)
+{
+    static const struct { int32_t stored[4]; int32_t kept_n; enum finish finish; } cases[] = {
+        { { 270, TINY_IM_END, 271, 272 }, 2, FINISH_STOP },        /* an end in the middle */
+        { { 270, 271, 1 << 20, 272 }, 2, FINISH_LENGTH },          /* no token: what follows is computed */
+        { { 270, -1, 271, 272 }, 1, FINISH_LENGTH },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct request *r = make(94 + (int64_t)i, 30, 10);
+        struct choice *c = &r->choices[0];
+
+        *bias_of(r, 1) = (struct token_bias){ TINY_IM_END, -100 };
+        c->tokens = mem_take(sizeof cases[i].stored);
+        memcpy(c->tokens, cases[i].stored, sizeof cases[i].stored);
+        c->tokens_n = c->tokens_room = c->resumed_n = 4;
+        run_one(r);
+        assert_int_equal(c->resumed_n, cases[i].kept_n);
+        assert_int_equal(c->finish, cases[i].finish);
+        assert_int_equal(c->tokens_n, cases[i].finish == FINISH_STOP ? 2 : 10);
+        assert_memory_equal(c->tokens, cases[i].stored, (size_t)cases[i].kept_n * sizeof(int32_t));
+    }
+}
+
+/* Two start, and the pool holds one of them to its end: the one that started first gets on. */
+static void test_oldest_stays(void **state)
+{
+    struct request *first = make(97, 32, 100), *second = make(98, 32, 100);
+
+    (void)state;
+    rig.cfg.kv_pages_max = 10;
+    rig.cfg.admit_output_percent = 0;
+    rig_start(&rig);
+    first->params.ignore_eos = second->params.ignore_eos = true;
+    engine_submit(rig.engine, first);
+    assert_int_equal(engine_step(rig.engine), ST_OK);
+    run_one(second);
+    assert_true(engine_counts(rig.engine)->put_back_n > 0);
+    assert_int_equal(rig.ended[0]->offset, 97);
+    assert_int_equal(first->choices[0].tokens_n, 100);
+    assert_int_equal(second->choices[0].tokens_n, 100);
+}
+
 static void test_penalties_and_bias(void **state)
 {
     struct request *r = make(60, 30, 30), *f = make(60, 30, 30), *b = make(60, 30, 4);
@@ -600,6 +659,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_length, fresh),
         cmocka_unit_test_setup(test_end_token_and_min_tokens, fresh),
+        cmocka_unit_test_setup(test_min_tokens_one, fresh),
         cmocka_unit_test_setup(test_stop_tokens, fresh),
         cmocka_unit_test_setup(test_stop_string, fresh),
         cmocka_unit_test_setup(test_choices, fresh),
@@ -617,6 +677,8 @@ int main(void)
         cmocka_unit_test_setup(test_looks_beyond, fresh),
         cmocka_unit_test_setup(test_progress, fresh),
         cmocka_unit_test_setup(test_drop_and_resume, fresh),
+        cmocka_unit_test_setup(test_resumed_beyond_the_end, fresh),
+        cmocka_unit_test_setup(test_oldest_stays, fresh),
         cmocka_unit_test_setup(test_penalties_and_bias, fresh),
         cmocka_unit_test_setup(test_expired, fresh),
         cmocka_unit_test_setup(test_room, fresh),

@@ -308,9 +308,11 @@ static void test_deadlines(void **state)
     now_ns = 1000 * NS_PER_S;
     a = add(p, 1, 0, 0);
     b = add(p, 5, 0, 1205 * 1000);
-    c = add(p, 3, 0, 1200 * 1000);
+    c = add(p, 6, 0, 1200 * 1000);
     d = add(p, 4, 0, 1205 * 1000);
     take_expecting(p, a);
+    now_ns = 1189 * NS_PER_S;          /* none is due: the walk would go on with d */
+    assert_ptr_equal(plan_peek(p), d);
     now_ns = 1191 * NS_PER_S;
     take_expecting(p, c);
     a->deadline_ms = 0;
