@@ -32,7 +32,13 @@ struct flight {                        /* a record that is worked on */
     bool loaded, committing, lost;
 };
 
-struct holding { int32_t source; uint32_t lease; bool have; uint64_t token; int64_t again_ns; };
+struct holding {
+    int32_t source;
+    uint32_t lease;
+    bool going;                        /* told to be lost, and not yet given away */
+    bool have; uint64_t token;
+    int64_t again_ns;
+};
 
 struct sim_worker {
     struct sim *s;

@@ -133,6 +133,25 @@ static void on_gained(void *ctx, int32_t source, uint32_t lease)
         check_wrong(&w->s->check, "a source was gained that had not been lost");
     else
         w->holding[w->holdings_n++] = (struct holding){ .source = source, .lease = lease };
+    if (!w->s->calm && dice_one_in(&w->s->dice, 10)) {
+        w->paused |= UINT32_C(1) << source;
+        kafka_core_pause(w->core, source, true);
+    }
+}
+
+static void holding_end(struct sim_worker *w, struct holding *h)
+{
+    for (int i = w->flights_n - 1; i >= 0; i--) {
+        struct flight *f = w->flight[i];
+
+        if (f->rec->source != h->source || f->rec->lease != h->lease)
+            continue;
+        if (f->committing)
+            f->lost = true;            /* the group under way has it on its list */
+        else
+            flight_drop(w, f);
+    }
+    *h = w->holding[--w->holdings_n];
 }
 
 static void on_lost(void *ctx, int32_t source, uint32_t lease, bool already)
@@ -141,23 +160,44 @@ static void on_lost(void *ctx, int32_t source, uint32_t lease, bool already)
     struct holding *h = holding_find(w, source, lease);
 
     sim_tell(w->s, "%" PRId64 " loses %" PRId32 " (lease %" PRIu32 ")%s", w->born, source, lease, already ? " already" : "");
-    if (h == NULL) {
+    if (h == NULL)
         check_wrong(&w->s->check, "a source was lost that had not been gained");
-        return;
-    }
-    if (!already)
-        source_save(w, h);
-    for (int i = w->flights_n - 1; i >= 0; i--) {
-        struct flight *f = w->flight[i];
+    else if (already)
+        holding_end(w, h);
+    else
+        h->going = true;
+}
 
-        if (f->rec->source != source || f->rec->lease != lease)
-            continue;
-        if (f->committing)
-            f->lost = true;            /* the group under way has it on its list */
-        else
-            flight_drop(w, f);
+static bool going_finished(const struct sim_worker *w, const struct holding *h)
+{
+    for (int i = 0; i < w->flights_n; i++) {
+        const struct flight *f = w->flight[i];
+
+        if (f->rec->source == h->source && f->rec->lease == h->lease && f->loaded && f->tokens_n >= f->prompt.tokens_n)
+            return true;
     }
-    *h = w->holding[--w->holdings_n];
+    return false;
+}
+
+/* Saves, and commits what has ended, while there is time; then it is over with what goes. */
+static void on_lost_wait(void *ctx, int64_t deadline_ns)
+{
+    struct sim_worker *w = ctx;
+    bool finished;
+
+    do {
+        finished = false;
+        for (int i = 0; i < w->holdings_n; i++)
+            if (w->holding[i].going) {
+                source_save(w, &w->holding[i]);
+                finished |= going_finished(w, &w->holding[i]);
+            }
+        if (finished && w->s->now_ns < deadline_ns)
+            sim_pass(w->s, 20 * NS_PER_MS);
+    } while (finished && w->s->now_ns < deadline_ns && !w->over);
+    for (int i = w->holdings_n - 1; i >= 0; i--)
+        if (w->holding[i].going)
+            holding_end(w, &w->holding[i]);
 }
 
 /* I11: what is beyond the window is held and the partition pauses; one more may be on its way. */
@@ -199,7 +239,7 @@ struct sim_worker *sim_worker_start(struct sim *s, const char *id)
     o.client = model_client_border(w->model);
     if (s->mutant != MUTANT_NONE && s->mutant != MUTANT_IGNORE_FENCED)
         o.client = w->lies = mutant_client_open(w->model, s->mutant);
-    w->events = (struct queue_events){ .ctx = w, .gained = on_gained, .lost = on_lost };
+    w->events = (struct queue_events){ .ctx = w, .gained = on_gained, .lost = on_lost, .lost_wait = on_lost_wait };
     o.events = &w->events;
     if (kafka_core_open(&o, &w->core, &err) != ST_OK || ckpt_open("mem:" SIM_STORE, NULL, &w->store, &err) != ST_OK)
         check_wrong(&s->check, "a worker cannot start: %s", err.text);
