@@ -93,6 +93,17 @@ def main():
                 assert killed or nth > 1, "failpoint %s was not reached" % name
         job.say("%d deaths at failpoints" % hit)
 
+        # The thread that writes frames hangs for longer than the engine needs for hundreds of tokens: the bound holds.
+        for _ in range(3):
+            kills.reset()
+            while not kills.run(failpoint="saver.save.before:%d:sleep=400" % rng.randint(2, 20), kill_after_s=rng.uniform(0.2, 0.5) * wall_s):
+                if kills.kills > 5:
+                    break
+            while not kills.run():
+                pass
+            job.say("a saver that hangs: %d kills, %d tokens computed again (%d allowed)"
+                    % (kills.kills, kills.check("hanging saver"), kills.allowed))
+
         left = random_kills
         while left > 0:
             kills.reset()

@@ -81,7 +81,7 @@ static void rows_share(struct engine *e)
     for (int32_t i = 0; i < e->running_n;) {
         struct seq *s = e->running[i];
 
-        if (s->end_n - s->computed_n == 1 && !pages_take(e, s, 1))
+        if (s->end_n - s->computed_n == 1 && !seq_sits_out(e, s) && !pages_take(e, s, 1))
             continue;
         budget_spend(e, &b, s);
         i++;
@@ -90,7 +90,7 @@ static void rows_share(struct engine *e)
         struct seq *s = e->running[i];
         int32_t n = chunk_rows(e, &b, s), left = s->end_n - s->computed_n;
 
-        if (s->rows_n > 0) {
+        if (s->rows_n > 0 || left <= 1) {
             i++;
             continue;
         }

@@ -51,6 +51,9 @@ struct engine_ports {
     enum engine_begun (*begin)(void *ctx, struct request *r, bool alone);
     /* It has lived through what killed earlier starts: the start that was counted is taken back. NULL with begin. */
     void (*cleared)(void *ctx, struct request *r);
+    /* How many tokens of a choice a death would not cost: they are in the store, or it cannot be helped (INT32_MAX). Asked when
+     * that matters: a sequence with twice checkpoint_tokens more sits out steps. Must not block. NULL: it never matters. */
+    int32_t (*safe)(void *ctx, const struct request *r, int32_t choice);
 };
 
 struct engine_counts {             /* since the start; read on the engine's thread */

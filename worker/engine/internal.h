@@ -38,6 +38,7 @@ struct seq {
     int32_t outs_n;
     int32_t saved_n;               /* output tokens when ports.progress was called last */
     int64_t saved_ns;
+    int32_t safe_n;                /* output tokens that a death would not cost, when last asked */
     struct token_count *seen; int32_t seen_n, seen_room;       /* ascending by token; with a penalty only */
     struct token_bias *bias; int32_t bias_n, bias_room;        /* params.bias and the end tokens, while those are forbidden */
 };
@@ -123,6 +124,8 @@ bool token_ends(const struct engine *e, const struct request *r, int32_t token);
 void seq_fill(struct engine *e, struct seq *s, struct request *r, int32_t choice_i);
 /* The outputs wanted of row `row`, which computes position `pos`; returns how many (0 or 1). */
 int32_t seq_want(struct engine *e, struct seq *s, int32_t row, int32_t pos, int32_t out);
+/* Too far ahead of the store: no row for its next token. */
+bool seq_sits_out(struct engine *e, struct seq *s);
 /* The step has run. */
 void seq_apply(struct engine *e, struct seq *s, const struct sampled *outs);
 

@@ -136,6 +136,7 @@ void seq_fill(struct engine *e, struct seq *s, struct request *r, int32_t choice
     s->rows_n = s->outs_n = 0;
     s->saved_n = s->c->tokens_n;
     s->saved_ns = e->now_ns;
+    s->safe_n = 0;
     seen_fill(s);
     bias_fill(e, s);
 }
@@ -202,10 +203,25 @@ static void target_set(struct seq *s, int32_t token, const struct sampled *from)
         choice_logprob_set(r, &s->c->logprobs[s->output_lp_n++], from, token);
 }
 
+static bool is_behind(struct engine *e, struct seq *s, int64_t by)
+{
+    if (e->ports.safe == NULL || s->c->tokens_n - s->safe_n < by)
+        return false;
+    s->safe_n = e->ports.safe(e->ports.ctx, s->r, s->choice_i);
+    return s->c->tokens_n - s->safe_n >= by;
+}
+
+bool seq_sits_out(struct engine *e, struct seq *s)
+{
+    return is_behind(e, s, 2 * e->cfg->checkpoint_tokens);
+}
+
 static void progress_check(struct engine *e, struct seq *s)
 {
     int32_t new_n = s->c->tokens_n - s->saved_n;
 
+    /* Asked a while before it is too late, so that whoever writes may hurry. */
+    (void)is_behind(e, s, 2 * e->cfg->checkpoint_tokens * 3 / 4);
     if (new_n <= 0)
         return;
     if (new_n < e->cfg->checkpoint_tokens && e->now_ns - s->saved_ns < e->cfg->checkpoint_ms * NS_PER_MS)

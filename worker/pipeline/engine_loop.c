@@ -94,10 +94,10 @@ static bool drain_is_over(struct pipeline *p)
     return engine_counts(p->engine)->running_n == 0 || clock_mono_ns() >= atomic_load(&p->finish_until_ns);
 }
 
-/* Waiting requests that cannot start yet wait for an answer of the saver: a short time. */
+/* Requests that cannot start, and sequences that sit out, wait for the saver: a short time. */
 static int idle_ms(const struct pipeline *p)
 {
-    return engine_counts(p->engine)->waiting_n > 0 ? 1 : IDLE_MS;
+    return engine_counts(p->engine)->waiting_n > 0 || engine_counts(p->engine)->running_n > 0 ? 1 : IDLE_MS;
 }
 
 void *engine_main(void *pipeline)
@@ -123,7 +123,8 @@ void *engine_main(void *pipeline)
         idle = st == ST_AGAIN;
         if (!idle)
             counts_publish(p);
-        else if (taken == 0 && engine_counts(p->engine)->waiting_n == 0 && bqueue_ended(p->admits))
+        else if (taken == 0 && engine_counts(p->engine)->waiting_n == 0 && engine_counts(p->engine)->running_n == 0
+                 && bqueue_ended(p->admits))
             break;
     }
     pipeline_stop(p);                          /* at an end of its own there is nothing left to stop */

@@ -111,6 +111,7 @@ MUST_USE status saver_look_up(struct saver *s, struct request *r);
 void saver_look_ups_end(struct saver *s);      /* no more look-ups: p->admits is closed when the last is through */
 void saver_look_ups_wait(struct saver *s);     /* until then */
 void saver_progress(struct saver *s, const struct request *r, int32_t choice);     /* engine's thread */
+int32_t saver_safe(struct saver *s, const struct request *r, int32_t choice);      /* engine's thread: its port */
 enum engine_begun saver_begin(struct saver *s, struct request *r, bool alone);     /* engine's thread: its port */
 void saver_cleared(struct saver *s, struct request *r);                            /* engine's thread: its port */
 void quarantine_reject(struct request *r);     /* by what request.starts says */

@@ -121,6 +121,11 @@ static void engine_progress(void *pipeline, const struct request *r, int32_t cho
     saver_progress(((struct pipeline *)pipeline)->saver, r, choice);
 }
 
+static int32_t engine_safe(void *pipeline, const struct request *r, int32_t choice)
+{
+    return saver_safe(((struct pipeline *)pipeline)->saver, r, choice);
+}
+
 static enum engine_begun engine_begin(void *pipeline, struct request *r, bool alone)
 {
     return saver_begin(((struct pipeline *)pipeline)->saver, r, alone);
@@ -136,7 +141,7 @@ status pipeline_open(const struct config *cfg, const struct pipeline_job *job, s
 {
     struct pipeline *p = mem_take_zero(1, sizeof *p);
     struct queue_job queue_job = job->queue;
-    struct engine_ports ports = { p, engine_progress, engine_ended, engine_begin, engine_cleared };
+    struct engine_ports ports = { p, engine_progress, engine_ended, engine_begin, engine_cleared, engine_safe };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     status st;
 

@@ -112,6 +112,7 @@ static void tokens_take(struct saver *s, struct request *r, int32_t i, const str
 {
     struct choice *c = &r->choices[i];
     int32_t n = found->tokens_n < r->params.max_tokens ? found->tokens_n : r->params.max_tokens;
+    struct save_slot *slot;
 
     if (n <= 0)
         return;
@@ -120,7 +121,9 @@ static void tokens_take(struct saver *s, struct request *r, int32_t i, const str
     memcpy(c->tokens, found->tokens, (size_t)n * sizeof *c->tokens);
     c->tokens_n = c->resumed_n = n;
     /* Whoever wrote it may have written more than we can read: the first save replaces all of it. */
-    slot_of(s, r, i)->stored = true;
+    slot = slot_of(s, r, i);
+    slot->stored = true;
+    atomic_store(&slot->safe_n, n);
     pthread_mutex_lock(&s->p->lock);
     s->p->counts.resumed_n++;
     pthread_mutex_unlock(&s->p->lock);

@@ -42,6 +42,7 @@ struct save_slot {
     bool dirty, over, forget;
     /* the saver's thread only */
     int32_t saved_n;
+    _Atomic int32_t safe_n;            /* ... for the engine: what a death would not cost */
     uint64_t saved_token;              /* the fencing token under which they were: another's writes may lie between two */
     bool stored;                       /* something of it may be in the store */
 };
@@ -50,6 +51,7 @@ struct save_slot {
 struct start {
     struct start *next;                /* of `over` */
     struct start *next_asked;
+    atomic_bool pending;               /* asked, not answered: the engine asks for each that waits at every step */
     uint32_t lease;
     struct ckpt_key key;
     /* under the saver's lock; alone and in_lane stay as they are while it is asked */

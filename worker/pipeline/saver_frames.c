@@ -67,6 +67,24 @@ void saver_progress(struct saver *s, const struct request *r, int32_t choice)
     pthread_mutex_unlock(&s->lock);
 }
 
+int32_t saver_safe(struct saver *s, const struct request *r, int32_t choice)
+{
+    const struct choice *c = &r->choices[choice];
+    struct save_slot *slot;
+    int32_t safe_n;
+
+    if (atomic_load(&s->away))
+        return INT32_MAX;
+    slot = slot_of(s, (struct request *)(uintptr_t)r, choice);
+    safe_n = atomic_load(&slot->safe_n);
+    if (safe_n < c->tokens_n) {
+        pthread_mutex_lock(&s->lock);
+        saver_wake(s);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return safe_n;
+}
+
 /* ---- saving ---- */
 
 /* Takes up to SAVE_MAX dirty slots that still matter, with a copy of their tokens. */
@@ -135,6 +153,8 @@ static void holding_save(struct saver *s, struct save_slot **slots, size_t n)
     status st;
 
     if (!fence_token(s, source, lease, &token)) {
+        for (size_t i = 0; i < n; i++)
+            atomic_store(&slots[i]->safe_n, INT32_MAX);        /* nothing that waiting would help */
         if (fence_is_ours(s, source, lease))
             dirty_put_back(s, slots, n);
         return;                        /* a holding that is over: its next owner goes on from what is there */
@@ -149,6 +169,8 @@ static void holding_save(struct saver *s, struct save_slot **slots, size_t n)
             slots[i]->saved_n = s->items[i].tokens_n;
         else if (st == ST_AGAIN)
             slots[i]->saved_n = 0;
+        if (s->ok[i] || st == ST_AGAIN)
+            atomic_store(&slots[i]->safe_n, slots[i]->saved_n);
         if (!s->ok[i])
             dirty_put_back(s, &slots[i], 1);
         free((void *)(uintptr_t)s->items[i].tokens);

@@ -43,6 +43,7 @@ static void start_ask(struct saver *s, struct start *st)
     bool first = s->asked == NULL;
 
     st->asked = true;
+    atomic_store(&st->pending, true);
     st->next_asked = NULL;
     *s->asked_end = st;
     s->asked_end = &st->next_asked;
@@ -76,6 +77,8 @@ enum engine_begun saver_begin(struct saver *s, struct request *r, bool alone)
     if (atomic_load(&s->away))
         return BEGUN_GO;
     st = start_of(s, r);
+    if (atomic_load(&st->pending))
+        return BEGUN_NOT_YET;
     pthread_mutex_lock(&s->lock);
     if (st->answered && (!alone || st->answer_alone) && (!in_lane || st->answer_in_lane || st->answer == BEGUN_GO)) {
         answer = st->answer;
@@ -165,6 +168,7 @@ static void start_answer(struct saver *s, struct start *st, enum engine_begun an
     st->answer_alone |= st->alone;
     st->answer_in_lane |= st->in_lane;
     st->attempts = *a;
+    atomic_store(&st->pending, false);
     st->asked = false;             /* only from here on may another question be written down */
     if (st->release)
         start_ask(s, st);
@@ -225,6 +229,8 @@ void starts_answer(struct saver *s, struct start *asked)
         released = st->release;
         st->release = false;
         st->asked = !released;
+        if (released)
+            atomic_store(&st->pending, false);
         pthread_mutex_unlock(&s->lock);
         if (released) {
             hand_over(s, st);
