@@ -17,7 +17,8 @@ static status url_open(const char *url, const struct config *cfg, struct ckpt **
         return mem_ckpt_open(url + 4, out, err);
     if (strncmp(url, "redis", 5) == 0)
         return redis_ckpt_open(url, cfg, out, err);
-    return error_set(err, ST_REJECT, "the progress store must begin with sqlite:, redis://, rediss://, redis+sentinel:// or mem:");
+    return error_set(err, ST_REJECT, "the progress store must begin with sqlite:, redis://, rediss://, redis+sentinel://, "
+                     "rediss+sentinel:// or mem:");
 }
 
 status ckpt_open(const char *url, const struct config *cfg, struct ckpt **out, struct error *err)

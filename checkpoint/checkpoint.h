@@ -97,10 +97,10 @@ void ckpt_close(struct ckpt *c);                       /* NULL is allowed */
  * memory of them, so they go up even then. */
 MUST_USE status ckpt_acquire(struct ckpt *c, uint64_t job, int32_t source, uint64_t *token);
 
-/* Saves items_n sequences in one round trip, each named once. ST_RETRY: perhaps saved, perhaps not; saving again is always safe, with the
- * same saved_n or a smaller one that was the end of an earlier save.
- * ST_AGAIN: some item's earlier part is missing in the store (it lost data): save it again with saved_n = 0.
- * ST_FENCED: nothing is written. items[i] that were written are marked in ok[i].
+/* Saves items_n sequences in one round trip, each named once.
+ * ST_RETRY: perhaps saved, perhaps not; saving again is always safe, with the same saved_n or a smaller one that was the end of
+ * an earlier save. ST_AGAIN: some item's earlier part is missing in the store (it lost data): save it again with saved_n = 0.
+ * ST_FENCED: nothing is written; ok is all 0. Otherwise items[i] that were written are marked in ok[i].
  * `token` covers every item: sources with tokens of their own are saved in calls of their own. */
 MUST_USE status ckpt_save(struct ckpt *c, uint64_t token, const struct ckpt_save_item *items, size_t items_n, uint8_t *ok);
 
@@ -115,7 +115,7 @@ MUST_USE status ckpt_load_all(struct ckpt *c, struct ckpt_load_item *items, size
 int64_t ckpt_count(struct ckpt *c, uint64_t job);
 
 /* Counts a start of every record (key.choice is ignored), before its work begins, in one round trip; out[i] is what stands
- * there now, this start included. solo: it runs alone, which is counted as well. A record is named once in a call.
+ * there now, this start included. solo: it runs alone, which is counted as well.
  * run, not 0, names this process's life: a run counts once however often it begins the record, for it has not died over it.
  * ST_FENCED: nothing is counted. ST_RETRY: perhaps counted; beginning again is safe. Unless ST_OK, out is all zero. */
 MUST_USE status ckpt_begin(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo,
@@ -128,8 +128,8 @@ MUST_USE status ckpt_attempts(struct ckpt *c, const struct ckpt_key *keys, size_
 
 /* After their results are durable: the sequences, and the attempts of their records. Missing keys are no error. */
 MUST_USE status ckpt_forget(struct ckpt *c, uint64_t token, const struct ckpt_key *keys, size_t keys_n);
-/* The job is over: every sequence and attempt of it goes. The fence stays as long as the store does, so that a worker left behind still
- * cannot write; a store file that holds nothing more goes at ckpt_close.
+/* The job is over: every sequence and attempt of it goes. The fence stays as long as the store does (Redis: 7 days), so that a
+ * worker left behind still cannot write; a store file that holds nothing more goes at ckpt_close.
  * ST_FENCED: some source of the job has a newer owner. */
 MUST_USE status ckpt_forget_job(struct ckpt *c, uint64_t token, uint64_t job);
 

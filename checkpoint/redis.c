@@ -1,12 +1,12 @@
 /* The store that workers share: Redis as a cache of progress that may always be gone, empty or older than the truth.
  *
  * A sequence is one string of frames that grows by SETRANGE at a fixed offset, so that a save whose answer got lost is sent
- * again without harm. Where the next frames go is remembered per sequence (struct redis_cut: how many tokens, the byte where they
- * end, the last bytes there, which are the running hash of all of them); the script compares those bytes, so a store that lost
- * or replaced something answers "gap" instead of being spoilt. The memory of cuts is a cache of fixed size: what is not in it
- * is learnt by reading the sequence.
- * A new owner appends behind the longest valid prefix that it loaded; the same write cuts off whatever its predecessor had
- * behind it.
+ * again without harm. Where the next frames go is remembered per sequence (struct redis_cut: how many tokens, the byte where
+ * they end, the last bytes there, which are the running hash of all of them); the script compares those bytes, so a store that
+ * lost or replaced something answers "gap" instead of being spoilt. The memory of cuts is a cache of fixed size: what is not in
+ * it is learnt by reading the sequence.
+ * A new owner replaces a sequence, or appends behind the longest valid prefix that it loaded: that write cuts off whatever its
+ * predecessor had behind it.
  * Keys, scripts and the reason for each step: redis_scripts.[ch]. Connection, time-outs, errors: redis_link.[ch]. */
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
@@ -79,7 +79,8 @@ static bool key_equal(const struct ckpt_key *a, const struct ckpt_key *b)
 /* The first of the CUT_WAYS slots where it may stand. */
 static struct redis_cut *cuts_of(const struct redis_ckpt *c, const struct ckpt_key *key)
 {
-    const uint64_t words[3] = { key->job, (uint64_t)key->offset, (uint64_t)(uint32_t)key->source << 32 | (uint32_t)key->choice };
+    const uint64_t words[3] = { key->job, (uint64_t)key->offset,
+                                (uint64_t)(uint32_t)key->source << 32 | (uint32_t)key->choice };
 
     return &c->cuts[hash64(words, sizeof words, 0) % (CUTS_N / CUT_WAYS) * CUT_WAYS];
 }

@@ -14,13 +14,6 @@ void redis_arg_name(struct redis_ckpt *c, char kind, uint64_t job, int32_t sourc
     redis_arg(c->link, c->name.data, c->name.n);
 }
 
-void redis_arg_prefix(struct redis_ckpt *c, char kind, uint64_t job, int32_t source)
-{
-    name_of(c, kind, job, source);
-    buf_add_byte(&c->name, ':');
-    redis_arg(c->link, c->name.data, c->name.n);
-}
-
 void redis_arg_sources(struct redis_ckpt *c, uint64_t job)
 {
     buf_reset(&c->name);

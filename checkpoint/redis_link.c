@@ -45,7 +45,7 @@ struct redis_link {
     redisContext *ctx;                   /* NULL: no connection */
     redisReplyObjectFunctions replies, *replies_unlimited;
     struct redis_host at;                /* where it leads, or the last try led */
-    bool worked;                         /* it has greeted us */
+    bool greeted;                        /* the connection is ready for work */
     bool connected_once;
     int sentinel_i;                      /* the one to ask first: it knew the answer last time */
     char sha[SCRIPTS_N][SHA_N + 1];
@@ -127,7 +127,7 @@ static void link_drop(struct redis_link *l)
     if (l->ctx != NULL)
         redisFree(l->ctx);
     l->ctx = NULL;
-    l->worked = false;
+    l->greeted = false;
 }
 
 static uint64_t random_next(struct redis_link *l)       /* xorshift64: spreads reconnects, nothing more */
@@ -276,7 +276,7 @@ static status commands_run(struct redis_link *l, redis_take *take, void *ctx, st
 
     sigpipe_block();
     /* Between exchanges a server says nothing: it has hung up, or is out of step. */
-    if (l->worked && (l->ctx->reader->pos < l->ctx->reader->len || fd_wait(l->ctx->fd, POLLIN, 0, &happened)))
+    if (l->greeted && (l->ctx->reader->pos < l->ctx->reader->len || fd_wait(l->ctx->fd, POLLIN, 0, &happened)))
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, "closed by the server, or more was said than asked");
     if (redisAppendFormattedCommand(l->ctx, l->out.data, l->out.n) != REDIS_OK)
         return fail(f, CKPT_ERROR_OTHER, REDIS_LEAVE, l->ctx->errstr);
@@ -492,7 +492,7 @@ static status link_connect(struct redis_link *l, struct failure *f)
     if (l->connected_once)
         atomic_fetch_add_explicit(&l->counts->tally.reconnects_n, 1, memory_order_relaxed);
     l->connected_once = true;
-    l->worked = true;
+    l->greeted = true;
 out:
     if (st != ST_OK)
         link_drop(l);
@@ -527,7 +527,7 @@ static bool again(struct redis_link *l, bool had_worked)
 
 status redis_link_exchange(struct redis_link *l, redis_take *take, void *ctx)
 {
-    bool had_worked = l->worked;
+    bool had_worked = l->greeted;
     status st = commands_run(l, take, ctx, &l->last);
 
     if (st != ST_OK && again(l, had_worked))
@@ -582,11 +582,11 @@ static void settings_warn(const struct redis_link *l, const char *info, int64_t 
     info_get(info, "maxmemory_policy", policy, sizeof policy);
     if (max > 0 && used >= 0 && max - used < needed_bytes)
         log_warn("checkpoint.redis", "server=%s:%d maxmemory_mb=%" PRId64 " used_mb=%" PRId64 " needed_mb=%" PRId64
-                 " note=\"progress of this worker may not fit: raise maxmemory\"", l->at.name, l->at.port, max >> 20, used >> 20,
-                 needed_bytes >> 20);
+                 " note=\"progress of this worker may not fit: raise maxmemory\"", l->at.name, l->at.port, max >> 20,
+                 used >> 20, needed_bytes >> 20);
     if (max > 0 && strcmp(policy, "noeviction") != 0)
-        log_warn("checkpoint.redis", "server=%s:%d maxmemory_policy=%s note=\"progress may be evicted, which costs its work again: "
-                 "set noeviction\"", l->at.name, l->at.port, policy);
+        log_warn("checkpoint.redis", "server=%s:%d maxmemory_policy=%s note=\"progress may be evicted, which costs its work "
+                 "again: set noeviction\"", l->at.name, l->at.port, policy);
     if (info_number(info, "aof_enabled") == 0)
         log_info("checkpoint.redis", "server=%s:%d appendonly=no note=\"a restart of the server loses progress\"", l->at.name,
                  l->at.port);
@@ -603,12 +603,13 @@ status redis_link_check(struct redis_link *l, int64_t needed_bytes, struct error
     redis_arg_text(l, "INFO");
     TRY(redis_link_exchange(l, take_text, &info));
     if (info_number(buf_text(&info), "cluster_enabled") == 1) {
-        st = error_set(err, ST_REJECT, "the Redis at %s:%d is a cluster, which the progress store does not work with: name a plain "
-                       "server, or one behind Sentinel with redis+sentinel://", l->at.name, l->at.port);
+        st = error_set(err, ST_REJECT, "the Redis at %s:%d is a cluster, which the progress store does not work with: name a "
+                       "plain server, or one behind Sentinel with redis+sentinel://", l->at.name, l->at.port);
         goto out;
     }
     if (info_get(info.data, "redis_version", version, sizeof version) && strtol(version, NULL, 10) < 5) {
-        st = error_set(err, ST_REJECT, "the Redis at %s:%d is version %s; 5.0 or later is needed", l->at.name, l->at.port, version);
+        st = error_set(err, ST_REJECT, "the Redis at %s:%d is version %s; 5.0 or later is needed", l->at.name, l->at.port,
+                       version);
         goto out;
     }
     settings_warn(l, info.data, needed_bytes);

@@ -33,14 +33,21 @@ static int32_t count_of(const redisReply *r)
 
 static struct ckpt_attempts attempts_of(redisReply *const *element)
 {
+    const redisReply *run = element[2];
+
     return (struct ckpt_attempts){ .starts = count_of(element[0]), .solo = count_of(element[1]),
-                                   .last_run = element[2]->type == REDIS_REPLY_STRING ? strtoull(element[2]->str, NULL, 16) : 0 };
+                                   .last_run = run->type == REDIS_REPLY_STRING ? strtoull(run->str, NULL, 16) : 0 };
+}
+
+static size_t chunk_n(size_t keys_n, size_t first)
+{
+    return keys_n - first < REDIS_ITEMS_MAX ? keys_n - first : REDIS_ITEMS_MAX;
 }
 
 static bool take_begin(void *ctx, size_t i, const redisReply *r)
 {
     struct begin_call *call = ctx;
-    size_t first = i * REDIS_ITEMS_MAX, n = call->n - first < REDIS_ITEMS_MAX ? call->n - first : REDIS_ITEMS_MAX;
+    size_t first = i * REDIS_ITEMS_MAX, n = chunk_n(call->n, first);
 
     if (r->type == REDIS_REPLY_INTEGER)
         return take_fenced(&call->fenced, i, r);
@@ -51,37 +58,40 @@ static bool take_begin(void *ctx, size_t i, const redisReply *r)
     return true;
 }
 
-static void arg_run(struct redis_ckpt *c, uint64_t run)
+/* One script a chunk, over the attempts of the records; run is NULL where the script takes none. */
+static void scripts_add(struct redis_ckpt *c, enum redis_script script, uint64_t token, const struct ckpt_key *keys,
+                        size_t keys_n, const char *run, bool solo)
 {
-    char text[17];
+    redis_sources_of(c, keys, keys_n);
+    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
+        const struct ckpt_key *chunk = keys + first;
+        size_t n = chunk_n(keys_n, first);
 
-    snprintf(text, sizeof text, "%016" PRIx64, run);
-    redis_arg(c->link, text, 16);
+        redis_script_begin(c, script, n, (run != NULL) + 1 + 2 * n);
+        for (size_t i = 0; i < n; i++)
+            redis_arg_record(c, &chunk[i]);
+        redis_arguments_begin(c, token);
+        if (run != NULL)
+            redis_arg_text(c->link, run);
+        redis_arg_number(c->link, solo);
+        for (size_t i = 0; i < n; i++) {
+            redis_arg_number(c->link, (int64_t)redis_source_add(c, &chunk[i]));
+            redis_arg_member(c, &chunk[i], false);
+        }
+    }
 }
 
-status redis_begin(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo,
-                          uint64_t run, struct ckpt_attempts *out)
+status redis_begin(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *keys, size_t keys_n, bool solo, uint64_t run,
+                   struct ckpt_attempts *out)
 {
     struct redis_ckpt *c = (struct redis_ckpt *)ckpt;
     struct begin_call call = { out, keys_n, false };
+    char run_text[17];
     status st = ST_OK;
 
+    snprintf(run_text, sizeof run_text, "%016" PRIx64, run);
     TRY(redis_link_ready(c->link));
-    redis_sources_of(c, keys, keys_n);
-    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
-
-        redis_script_begin(c, SCRIPT_BEGIN, end - first, 2 + 2 * (end - first));
-        for (size_t i = first; i < end; i++)
-            redis_arg_record(c, &keys[i]);
-        redis_arguments_begin(c, token);
-        arg_run(c, run);
-        redis_arg_text(c->link, solo ? "1" : "0");
-        for (size_t i = first; i < end; i++) {
-            redis_arg_number(c->link, (int64_t)redis_source_add(c, &keys[i]));
-            redis_arg_member(c, &keys[i], false);
-        }
-    }
+    scripts_add(c, SCRIPT_BEGIN, token, keys, keys_n, run_text, solo);
     TRY(redis_link_exchange(c->link, take_begin, &call));
     TRY(call.fenced ? ST_FENCED : ST_OK);
 out:
@@ -95,20 +105,7 @@ status redis_hand_over(struct ckpt *ckpt, uint64_t token, const struct ckpt_key 
     status st = ST_OK;
 
     TRY(redis_link_ready(c->link));
-    redis_sources_of(c, keys, keys_n);
-    for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
-
-        redis_script_begin(c, SCRIPT_HAND_OVER, end - first, 1 + 2 * (end - first));
-        for (size_t i = first; i < end; i++)
-            redis_arg_record(c, &keys[i]);
-        redis_arguments_begin(c, token);
-        redis_arg_text(c->link, solo ? "1" : "0");
-        for (size_t i = first; i < end; i++) {
-            redis_arg_number(c->link, (int64_t)redis_source_add(c, &keys[i]));
-            redis_arg_member(c, &keys[i], false);
-        }
-    }
+    scripts_add(c, SCRIPT_HAND_OVER, token, keys, keys_n, NULL, solo);
     TRY(redis_link_exchange(c->link, take_fenced, &fenced));
     TRY(fenced ? ST_FENCED : ST_OK);
 out:
@@ -160,7 +157,7 @@ status redis_forget(struct ckpt *ckpt, uint64_t token, const struct ckpt_key *ke
     for (size_t i = 0; i < keys_n; i++)
         redis_cut_forget(c, &keys[i]);
     for (size_t first = 0; first < keys_n; first += REDIS_ITEMS_MAX) {
-        size_t end = keys_n - first > REDIS_ITEMS_MAX ? first + REDIS_ITEMS_MAX : keys_n;
+        size_t end = first + chunk_n(keys_n, first);
 
         redis_script_begin(c, SCRIPT_FORGET, 2 * (end - first), 3 * (end - first));
         for (size_t i = first; i < end; i++) {
@@ -241,12 +238,10 @@ static status sources_forget(struct redis_ckpt *c, uint64_t token, int64_t most,
         uint64_t job = c->sources[i].job;
         int32_t source = c->sources[i].number;
 
-        redis_command_script(c->link, SCRIPT_FORGET_SOURCE, 2, 4);
+        redis_command_script(c->link, SCRIPT_FORGET_SOURCE, 2, 2);
         redis_arg_name(c, 'f', job, source);
         redis_arg_name(c, 'i', job, source);
         redis_arg_number(c->link, (int64_t)token);
-        redis_arg_prefix(c, 'c', job, source);
-        redis_arg_prefix(c, 'a', job, source);
         redis_arg_number(c->link, most);
     }
     if (c->sources_n > 0)

@@ -9,13 +9,20 @@
     "  return 0\n" \
     "end\n"
 
+/* The key of what a member of an index stands for. Names that a script makes: one reason why a cluster is refused. */
+#define NAMED \
+    "local function named(index, member)\n" \
+    "  return (string.find(member, ':', 1, true) and 'ns:c' or 'ns:a') .. string.sub(index, 5) .. ':' .. member\n" \
+    "end\n"
+
 /* KEYS: for each source its fence, index and the job's sources; then the items' own.
  * ARGV: token, sources, life of a fence in ms, life of an item in ms, then the number of each source, then what the call needs.
  * A fence older than the token is one that got lost with its data: restored. Otherwise its life is renewed, last of all: a script
  * that has written anything is no longer refused for want of memory, and this one should be. Forgetting needs no memory.
+ * An index loses the members whose keys have expired a few at a time, whenever it grows: so it stays as small as what it lists.
  * pcall on the two sets: a stranger's value there costs a tidy end of the job, nothing else. */
 #define CALL \
-    FENCE \
+    FENCE NAMED \
     "local token, sources = tonumber(ARGV[1]), tonumber(ARGV[2])\n" \
     "local first, at = 3 * sources, 4 + sources\n" \
     "local stored, kept = {}, {}\n" \
@@ -33,9 +40,15 @@
     "  kept[source] = kept[source] or {}\n" \
     "  table.insert(kept[source], member)\n" \
     "end\n" \
+    "local function grow(index, members)\n" \
+    "  redis.pcall('SADD', index, unpack(members))\n" \
+    "  for _, m in ipairs(redis.pcall('SRANDMEMBER', index, 2)) do\n" \
+    "    if redis.call('EXISTS', named(index, m)) == 0 then redis.call('SREM', index, m) end\n" \
+    "  end\n" \
+    "end\n" \
     "local function finish()\n" \
     "  for i = 1, sources do\n" \
-    "    if kept[i] then redis.pcall('SADD', KEYS[3 * i - 1], unpack(kept[i])) end\n" \
+    "    if kept[i] then grow(KEYS[3 * i - 1], kept[i]) end\n" \
     "    for k = 3 * i - 2, 3 * i do redis.pcall('PEXPIRE', KEYS[k], ARGV[3]) end\n" \
     "  end\n" \
     "end\n"
@@ -147,15 +160,12 @@ const char *const redis_script_text[SCRIPTS_N] = {
         "finish()\n"
         "return 0\n",
 
-    /* KEYS: fence, index. ARGV: token, what the names of sequences and of attempts begin with, most to do. Answers how many of
-     * the index are left, or -1: fenced. Makes names of its own: one reason why a cluster is refused. */
+    /* KEYS: fence, index. ARGV: token, most to do. Answers how many of the index are left, or -1: fenced. */
     [SCRIPT_FORGET_SOURCE] =
-        FENCE
+        FENCE NAMED
         "if fence(KEYS[1]) > tonumber(ARGV[1]) then return -1 end\n"
-        "local members = redis.pcall('SPOP', KEYS[2], ARGV[4])\n"
+        "local members = redis.pcall('SPOP', KEYS[2], ARGV[2])\n"
         "if members.err then redis.call('UNLINK', KEYS[2]) return 0 end\n"
-        "for _, m in ipairs(members) do\n"
-        "  redis.call('UNLINK', (string.find(m, ':', 1, true) and ARGV[2] or ARGV[3]) .. m)\n"
-        "end\n"
+        "for _, m in ipairs(members) do redis.call('UNLINK', named(KEYS[2], m)) end\n"
         "return redis.call('SCARD', KEYS[2])\n",
 };

@@ -6,11 +6,13 @@
  *   ns:j:{JOB}                        set      sources of the job that have or had an owner or something stored
  *   ns:c:{JOB:SOURCE}:OFFSET:CHOICE   string   frames (frames.h)
  *   ns:a:{JOB:SOURCE}:OFFSET          hash     n starts, solo starts alone, run the last run or "0", alone "1": that one alone
- * The two sets spare a SCAN when a job is over; a member whose key has expired is harmless. */
+ * The two sets spare a SCAN when a job is over or counted; a member whose key has expired is harmless. */
 #ifndef CHECKPOINT_REDIS_SCRIPTS_H
 #define CHECKPOINT_REDIS_SCRIPTS_H
 
-enum redis_script { SCRIPT_ACQUIRE, SCRIPT_SAVE, SCRIPT_BEGIN, SCRIPT_HAND_OVER, SCRIPT_FORGET, SCRIPT_FORGET_SOURCE, SCRIPTS_N };
+enum redis_script {
+    SCRIPT_ACQUIRE, SCRIPT_SAVE, SCRIPT_BEGIN, SCRIPT_HAND_OVER, SCRIPT_FORGET, SCRIPT_FORGET_SOURCE, SCRIPTS_N
+};
 
 #define REDIS_ITEMS_MAX 64
 

@@ -30,8 +30,7 @@ struct redis_ckpt {
 
 /* ---- redis_keys.c: adds an argument each ---- */
 
-void redis_arg_name(struct redis_ckpt *c, char kind, uint64_t job, int32_t source);        /* ns:f:{...} and the like */
-void redis_arg_prefix(struct redis_ckpt *c, char kind, uint64_t job, int32_t source);      /* what such names begin with */
+void redis_arg_name(struct redis_ckpt *c, char kind, uint64_t job, int32_t source);    /* ns:f:{...} and ns:i:{...} */
 void redis_arg_sources(struct redis_ckpt *c, uint64_t job);
 void redis_arg_sequence(struct redis_ckpt *c, const struct ckpt_key *key);
 void redis_arg_record(struct redis_ckpt *c, const struct ckpt_key *key);

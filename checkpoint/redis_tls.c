@@ -17,7 +17,8 @@ static void context_make(void)
 {
     SSL_CTX *made = SSL_CTX_new(TLS_client_method());
 
-    if (made != NULL && SSL_CTX_set_min_proto_version(made, TLS1_2_VERSION) == 1 && SSL_CTX_set_default_verify_paths(made) == 1) {
+    if (made != NULL && SSL_CTX_set_min_proto_version(made, TLS1_2_VERSION) == 1 &&
+        SSL_CTX_set_default_verify_paths(made) == 1) {
         SSL_CTX_set_verify(made, SSL_VERIFY_PEER, NULL);
         context = made;
     } else {

@@ -80,7 +80,9 @@ static bool host_parse(const char *text, size_t n, int default_port, struct redi
     }
     if (name_end == text || !text_take(text, (size_t)(name_end - text), out->name))
         return false;
-    return port == end || (*port == ':' && number_parse(port + 1, (size_t)(end - port - 1), 65535, &out->port) && out->port > 0);
+    if (port == end)
+        return true;
+    return *port == ':' && number_parse(port + 1, (size_t)(end - port - 1), 65535, &out->port) && out->port > 0;
 }
 
 static bool hosts_parse(const char *text, size_t n, struct redis_url *out)
@@ -143,13 +145,14 @@ status redis_url_parse(const char *url, struct redis_url *out, struct error *err
     at = memchr(rest, '@', n);
     if (at != NULL) {
         if (!user_parse(rest, (size_t)(at - rest), out))
-            return error_set(err, ST_REJECT, "the Redis URL's user part is malformed: USER:PASSWORD@ or :PASSWORD@ is needed, with / "
-                             "@ : and %% of a password written as %%2F %%40 %%3A %%25");
+            return error_set(err, ST_REJECT, "the Redis URL's user part is malformed: USER:PASSWORD@ or :PASSWORD@ is needed, "
+                             "with / @ : and %% of a password written as %%2F %%40 %%3A %%25");
         n -= (size_t)(at + 1 - rest);
         rest = at + 1;
     }
     if (!hosts_parse(rest, n, out) || !path_parse(rest + n, out))
         return error_set(err, ST_REJECT, "the Redis URL is malformed behind its user part: %s is needed",
-                         out->sentinel ? "HOST:PORT,HOST:PORT/MASTER or HOST:PORT,HOST:PORT/MASTER/DB" : "HOST:PORT or HOST:PORT/DB");
+                         out->sentinel ? "HOST:PORT,HOST:PORT/MASTER or HOST:PORT,HOST:PORT/MASTER/DB"
+                                       : "HOST:PORT or HOST:PORT/DB");
     return ST_OK;
 }

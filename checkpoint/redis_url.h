@@ -1,7 +1,8 @@
 /* checkpoint/redis_url.h - where a Redis is, as a person writes it. Private to this folder.
  *   redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]
- *   redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/MASTER[/DB]       user and password of the servers, not of the Sentinels
- *   rediss:// and rediss+sentinel://                                                  the same through TLS
+ *   redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/MASTER[/DB]
+ *       user and password are the servers'; the Sentinels are asked without
+ *   rediss:// and rediss+sentinel://      the same through TLS
  * A user name or password is percent-decoded (RFC 3986 section 2.1); an IPv6 address stands in brackets. */
 #ifndef CHECKPOINT_REDIS_URL_H
 #define CHECKPOINT_REDIS_URL_H

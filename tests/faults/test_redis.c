@@ -651,6 +651,32 @@ static void fences_of_other_clocks(void **state)
     ckpt_close(c);
 }
 
+/* What expires unforgotten leaves the index again, or it would grow as long as the job lives. */
+static void index_stays_small(void **state)
+{
+    struct ckpt_key key = key_of(1);
+    struct ckpt_attempts a;
+    struct ckpt *c;
+    uint64_t token;
+
+    (void)state;
+    redis_server_start(&redis, NULL);
+    c = store_open();
+    token = acquire(c);
+    for (int i = 0; i < SEQUENCES; i++)
+        assert_int_equal(save(c, token, i, 0, 10), ST_OK);
+    assert_int_equal(ckpt_begin(c, token, &key, 1, false, 5, &a), ST_OK);
+    assert_int_equal(ckpt_count(c, 9), SEQUENCES + 1);
+    redis_server_ask(&redis, "DEL ns:a:{0000000000000009:0}:1");
+    for (int i = 2; i < SEQUENCES; i++)
+        redis_server_ask(&redis, "DEL ns:c:{0000000000000009:0}:%d:0", i);
+    for (int i = 0; i < 400; i++)
+        assert_int_equal(save(c, token, i % 2, 0, 10), ST_OK);
+    assert_int_equal(ckpt_count(c, 9), 2);
+    assert_int_equal(load(c, 0) + load(c, 1), 20);
+    ckpt_close(c);
+}
+
 /* ---- everything at once ---- */
 
 /* One nemesis after the other, at random moments, until told to stop; whatever it stopped goes on in the end. */
@@ -764,6 +790,7 @@ int main(void)
         TEST(other_bytes_of_the_same_length_are_a_gap),
         TEST(values_of_another_type),
         TEST(fences_of_other_clocks),
+        TEST(index_stays_small),
         TEST(all_at_once),
     };
 

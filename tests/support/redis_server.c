@@ -43,6 +43,12 @@ int port_free(void)
     return ntohs(at.sin_port);
 }
 
+static void port_set(struct redis_server *s)
+{
+    s->port = port_free();
+    snprintf(s->url, sizeof s->url, "redis://127.0.0.1:%d", s->port);
+}
+
 void redis_server_launch(struct redis_server *s, const char *const *more)
 {
     char port[16], log[96];
@@ -54,8 +60,7 @@ void redis_server_launch(struct redis_server *s, const char *const *more)
     if (s->folder[0] == '\0') {
         strcpy(s->folder, "/tmp/nightshift-redis-XXXXXX");
         assert_non_null(mkdtemp(s->folder));
-        s->port = port_free();
-        snprintf(s->url, sizeof s->url, "redis://127.0.0.1:%d", s->port);
+        port_set(s);
     }
     snprintf(port, sizeof port, "%d", s->port);
     snprintf(log, sizeof log, "%s/log", s->folder);
@@ -88,22 +93,39 @@ static bool takes_commands(const struct redis_server *s)
     return yes;
 }
 
-void redis_server_wait(const struct redis_server *s)
+/* False: it has ended. */
+static bool comes_up(const struct redis_server *s)
 {
     for (int i = 0; i < START_TRIES; i++) {
         if (takes_commands(s))
-            return;
+            return true;
         if (waitpid(s->pid, NULL, WNOHANG) != 0)
-            break;
+            return false;
         nanosleep(&(struct timespec){ .tv_nsec = TRY_MS * 1000000 }, NULL);
     }
-    fail_msg("redis-server does not take commands: see %s/log", s->folder);
+    return false;
+}
+
+void redis_server_wait(const struct redis_server *s)
+{
+    if (!comes_up(s))
+        fail_msg("redis-server does not take commands: see %s/log", s->folder);
 }
 
 void redis_server_start(struct redis_server *s, const char *const *more)
 {
-    redis_server_launch(s, more);
-    redis_server_wait(s);
+    bool moves = s->folder[0] == '\0';               /* its port may be another's by now; one that is known must stay */
+
+    for (int tries = 0; tries < 5; tries++) {
+        redis_server_launch(s, more);
+        if (comes_up(s))
+            return;
+        redis_server_kill(s);
+        if (!moves)
+            break;
+        port_set(s);
+    }
+    fail_msg("redis-server does not start: see %s/log", s->folder);
 }
 
 void redis_server_kill(struct redis_server *s)
