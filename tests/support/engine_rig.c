@@ -97,9 +97,12 @@ static void stop(struct rig *g)
 
 void rig_start(struct rig *g)
 {
-    struct engine_ports ports = { .ctx = g, .progress = on_progress, .ended = on_ended };
+    struct engine_ports ports = g->ports;
     struct error err = { "" };
 
+    ports.ctx = g;
+    ports.progress = on_progress;
+    ports.ended = on_ended;
     stop(g);
     check(engine_open(&g->cfg, g->device, g->model, g->tokenizer, &ports, &g->engine, &err), &err);
 }

@@ -15,6 +15,7 @@ struct rig {
     struct engine *engine;
     struct request **ended, **dropped;
     size_t ended_n, dropped_n, room;
+    struct engine_ports ports;         /* of the next rig_start: begin, cleared and safe; NULL by default */
     int64_t progress_n;                /* calls of ports.progress, and the last one's */
     int64_t progress_offset;
     int32_t progress_choice, progress_tokens_n;

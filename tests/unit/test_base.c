@@ -355,6 +355,22 @@ static void failpoint_kills_at_the_nth_time(void **state)
     failpoint("here");
 }
 
+static void failpoint_has_a_text(void **state)
+{
+    (void)state;
+    assert_int_equal(failpoint_arm("=x"), ST_REJECT);
+    assert_int_equal(failpoint_arm("here="), ST_REJECT);
+    assert_null(failpoint_text("here"));
+    assert_int_equal(failpoint_arm("here=a text:1"), ST_OK);
+    assert_string_equal(failpoint_text("here"), "a text:1");
+    assert_null(failpoint_text("there"));
+    failpoint("here");                 /* one that looks for a text kills nobody by being reached */
+    assert_int_equal(failpoint_arm("here:9"), ST_OK);
+    assert_null(failpoint_text("here"));
+    assert_int_equal(failpoint_arm(NULL), ST_OK);
+    assert_null(failpoint_text("here"));
+}
+
 static void failpoint_stops_and_sleeps(void **state)
 {
     int64_t begun_ns = clock_mono_ns();
@@ -400,6 +416,7 @@ int main(void)
         cmocka_unit_test(checksums_match_published_values),
         cmocka_unit_test(utf8_agrees_with_the_rfc_table),
         cmocka_unit_test(failpoint_kills_at_the_nth_time),
+        cmocka_unit_test(failpoint_has_a_text),
         cmocka_unit_test(failpoint_stops_and_sleeps),
     };
 
