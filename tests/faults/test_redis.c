@@ -1,8 +1,7 @@
 /* The progress store in Redis under everything that happens to a real server: death, hang, emptiness, demotion, no memory, no
- * disk, no scripts, a start that takes long, another's script, strangers' values. The promise is the same each time: an answer in
- * bounded time, what is loaded is a true beginning of what was saved, and once the server is well again so is the store. */
+ * disk, no scripts, a start that takes long, another's script. The promise is the same each time: an answer in bounded time, what
+ * is loaded is a true beginning of what was saved, and once the server is well again so is the store. */
 #define _GNU_SOURCE
-#include <inttypes.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,130 +16,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint.h"
-#include "tests/support/redis_server.h"
+#include "tests/faults/redis_rig.h"
 
-enum { SEQUENCES = 40, TOKENS_MAX = 2000, TIMEOUT_MS = 200, PATIENT_MS = 5000, HEAL_S = 10 };
-
-static struct redis_server redis;
-static struct config cfg;
-static int32_t tokens[SEQUENCES][TOKENS_MAX];
-static const struct ckpt_identity who = { { 1, 2 }, { 3, 4 }, { 5, 6 }, 7 };
 static const char *const aof[] = { "--appendonly", "yes", "--appendfsync", "everysec", NULL };
-
-static int setup(void **state)
-{
-    (void)state;
-    config_defaults(&cfg);
-    cfg.checkpoint_timeout_ms = PATIENT_MS;
-    for (int i = 0; i < SEQUENCES; i++)
-        for (int k = 0; k < TOKENS_MAX; k++) {
-            int both[2] = { i, k };
-
-            tokens[i][k] = (int32_t)(hash64(both, sizeof both, 0) % 50000);
-        }
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    redis_server_end(&redis);
-    return 0;
-}
-
-static struct ckpt *store_open(void)
-{
-    struct ckpt *c;
-    struct error err;
-
-    if (ckpt_open(redis.url, &cfg, &c, &err) != ST_OK)
-        fail_msg("%s", err.text);
-    return c;
-}
-
-static struct ckpt_key key_of(int i)
-{
-    return (struct ckpt_key){ 9, 0, i, 0 };
-}
-
-static uint64_t acquire(struct ckpt *c)
-{
-    uint64_t token;
-
-    assert_int_equal(ckpt_acquire(c, 9, 0, &token), ST_OK);
-    return token;
-}
-
-static status save(struct ckpt *c, uint64_t token, int i, int32_t saved_n, int32_t n)
-{
-    struct ckpt_save_item item = { key_of(i), who, tokens[i], n, saved_n };
-    uint8_t ok;
-    status st = ckpt_save(c, token, &item, 1, &ok);
-
-    assert_int_equal(ok, st == ST_OK);
-    return st;
-}
-
-/* What the store has of a sequence, every token of it right; -1: no answer. */
-static int32_t load(struct ckpt *c, int i)
-{
-    struct ckpt_key key = key_of(i);
-    struct ckpt_progress p;
-    struct arena a;
-    int32_t n = -1;
-    status st;
-
-    arena_init(&a, 4096);
-    st = ckpt_load(c, &key, &who, &a, &p);
-    if (st != ST_RETRY) {
-        assert_true(st == ST_OK || st == ST_AGAIN);
-        n = st == ST_OK ? p.tokens_n : 0;
-        assert_true(n <= TOKENS_MAX);
-        if (n > 0)
-            assert_memory_equal(p.tokens, tokens[i], (size_t)n * sizeof tokens[0][0]);
-    }
-    arena_fini(&a);
-    return n;
-}
-
-static int32_t starts_of(struct ckpt *c, int i)
-{
-    struct ckpt_key key = key_of(i);
-    struct ckpt_attempts a;
-
-    assert_int_equal(ckpt_attempts(c, &key, 1, &a), ST_OK);
-    return a.starts;
-}
-
-static struct ckpt_counts counts_of(struct ckpt *c)
-{
-    struct ckpt_counts counts;
-
-    ckpt_read_counts(c, &counts);
-    return counts;
-}
-
-static void pause_ms(int ms)
-{
-    nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
-}
-
-/* Seconds until a save of a whole sequence is taken again. */
-static double heal(struct ckpt *c, uint64_t token, int i, int32_t n)
-{
-    int64_t begun = clock_mono_ns();
-
-    while (save(c, token, i, 0, n) != ST_OK) {
-        if (clock_mono_ns() - begun > HEAL_S * NS_PER_S)
-            fail_msg("the store does not come back");
-        pause_ms(5);
-    }
-    return (double)(clock_mono_ns() - begun) / 1e9;
-}
 
 /* Every key has an end of life (I9). */
 static void keys_expire(void)
@@ -536,147 +416,6 @@ static void cut_off(void **state)
     ckpt_close(c);
 }
 
-/* ---- strangers' values ---- */
-
-/* Row 23. */
-static void garbage_is_cut(void **state)
-{
-    struct ckpt *c, *other;
-    uint64_t token;
-
-    (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    other = store_open();                                                  /* remembers nothing of what c has saved */
-    token = acquire(c);
-    for (int32_t n = 0; n < 1000; n += 100)
-        assert_int_equal(save(c, token, 1, n, n + 100), ST_OK);
-    redis_server_ask(&redis, "SETRANGE ns:c:{0000000000000009:0}:1:0 2000 rubbish");
-    assert_in_range(load(other, 1), 100, 900);
-    assert_int_equal(load(other, 1) % 100, 0);
-    assert_int_equal(save(other, token, 1, load(other, 1), 777), ST_OK);
-    assert_int_equal(load(c, 1), 777);                                     /* nothing of the old tail is left */
-    assert_int_equal(save(c, token, 1, 1000, 1100), ST_AGAIN);
-    assert_int_equal(save(c, token, 1, 0, 1000), ST_OK);
-    redis_server_ask(&redis, "SETRANGE ns:c:{0000000000000009:0}:1:0 3 rubbish");
-    assert_int_equal(load(c, 1), 0);
-    redis_server_ask(&redis, "SET ns:c:{0000000000000009:0}:1:0 rubbish");
-    assert_int_equal(load(c, 1), 0);
-    assert_int_equal(save(c, token, 1, 1000, 1100), ST_AGAIN);
-    assert_int_equal(save(c, token, 1, 0, 1100), ST_OK);
-    assert_int_equal(load(c, 1), 1100);
-    ckpt_close(c);
-    ckpt_close(other);
-}
-
-/* As long as what we wrote, but not what we wrote: a store that fell back to an older state, and grew again. */
-static void other_bytes_of_the_same_length_are_a_gap(void **state)
-{
-    struct ckpt *c, *other;
-    uint64_t token;
-
-    (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    other = store_open();
-    token = acquire(c);
-    for (int32_t n = 0; n < 100; n += 10)
-        assert_int_equal(save(c, token, 1, n, n + 10), ST_OK);
-    assert_int_equal(save(other, token, 1, 0, 2000), ST_OK);
-    assert_int_equal(save(c, token, 1, 100, 110), ST_AGAIN);
-    assert_int_equal(load(c, 1), 2000);
-    ckpt_close(c);
-    ckpt_close(other);
-}
-
-static void values_of_another_type(void **state)
-{
-    static const char *const names[] = { "ns:f:{0000000000000009:0}", "ns:i:{0000000000000009:0}", "ns:j:{0000000000000009}",
-                                         "ns:c:{0000000000000009:0}:1:0", "ns:a:{0000000000000009:0}:1" };
-    static const char *const makers[] = { "RPUSH %s x y", "HSET %s n x solo -7 run zz", "SET %s 9e99", "SADD %s 7" };
-    struct ckpt_key key = key_of(1);
-    struct ckpt_attempts a;
-    struct ckpt *c;
-    uint64_t token;
-
-    (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    for (size_t m = 0; m < sizeof makers / sizeof makers[0]; m++) {
-        token = acquire(c);
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-            char command[128];
-
-            redis_server_ask(&redis, "DEL %s", names[i]);
-            snprintf(command, sizeof command, makers[m], names[i]);
-            redis_server_ask(&redis, "%s", command);
-        }
-        assert_int_equal(load(c, 1), 0);
-        assert_int_equal(starts_of(c, 1), 0);
-        assert_int_equal(save(c, token, 1, 50, 100), ST_AGAIN);
-        assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
-        assert_int_equal(load(c, 1), 100);
-        assert_int_equal(ckpt_begin(c, token, &key, 1, true, 5, &a), ST_OK);
-        assert_int_equal(a.starts, 1);
-        assert_int_equal(a.solo, 1);
-        assert_int_equal(ckpt_hand_over(c, token, &key, 1, true), ST_OK);
-        assert_int_equal(starts_of(c, 1), 0);
-        assert_int_equal(ckpt_forget(c, token, &key, 1), ST_OK);
-        assert_true(ckpt_count(c, 9) >= 0);
-        assert_int_equal(ckpt_forget_job(c, token, 9), ST_OK);
-    }
-    assert_int_equal(counts_of(c).errors_n[CKPT_ERROR_OTHER], 0);
-    ckpt_close(c);
-}
-
-/* Row 24: a fence from a clock that is ten years ahead, and one that is damage. */
-static void fences_of_other_clocks(void **state)
-{
-    struct ckpt *c;
-    uint64_t token;
-
-    (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    redis_server_ask(&redis, "SET ns:f:{0000000000000009:0} 2100000000000");
-    assert_int_equal(acquire(c), UINT64_C(2100000000001));
-    token = acquire(c);
-    assert_int_equal(token, UINT64_C(2100000000002));
-    assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
-    assert_int_equal(save(c, token - 1, 1, 0, 99), ST_FENCED);
-    redis_server_ask(&redis, "SET ns:f:{0000000000000009:0} 1e300");
-    token = acquire(c);
-    assert_true(token < UINT64_C(2100000000000));
-    assert_int_equal(save(c, token, 1, 100, 120), ST_OK);
-    ckpt_close(c);
-}
-
-/* What expires unforgotten leaves the index again, or it would grow as long as the job lives. */
-static void index_stays_small(void **state)
-{
-    struct ckpt_key key = key_of(1);
-    struct ckpt_attempts a;
-    struct ckpt *c;
-    uint64_t token;
-
-    (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
-    for (int i = 0; i < SEQUENCES; i++)
-        assert_int_equal(save(c, token, i, 0, 10), ST_OK);
-    assert_int_equal(ckpt_begin(c, token, &key, 1, false, 5, &a), ST_OK);
-    assert_int_equal(ckpt_count(c, 9), SEQUENCES + 1);
-    redis_server_ask(&redis, "DEL ns:a:{0000000000000009:0}:1");
-    for (int i = 2; i < SEQUENCES; i++)
-        redis_server_ask(&redis, "DEL ns:c:{0000000000000009:0}:%d:0", i);
-    for (int i = 0; i < 400; i++)
-        assert_int_equal(save(c, token, i % 2, 0, 10), ST_OK);
-    assert_int_equal(ckpt_count(c, 9), 2);
-    assert_int_equal(load(c, 0) + load(c, 1), 20);
-    ckpt_close(c);
-}
-
 /* ---- everything at once ---- */
 
 /* One nemesis after the other, at random moments, until told to stop; whatever it stopped goes on in the end. */
@@ -772,26 +511,20 @@ static void all_at_once(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(keys_have_an_end_of_life),
-        TEST(killed_and_restarted),
-        TEST(restart_between_calls_goes_unnoticed),
-        TEST(emptied),
-        TEST(hang_is_bounded_and_late_replies_go_nowhere),
-        TEST(demoted),
-        TEST(out_of_memory),
-        TEST(out_of_disk),
-        TEST(scripts_flushed),
-        TEST(loading),
-        TEST(busy),
-        TEST(cut_off),
-        TEST(garbage_is_cut),
-        TEST(other_bytes_of_the_same_length_are_a_gap),
-        TEST(values_of_another_type),
-        TEST(fences_of_other_clocks),
-        TEST(index_stays_small),
-        TEST(all_at_once),
+        REDIS_TEST(keys_have_an_end_of_life),
+        REDIS_TEST(killed_and_restarted),
+        REDIS_TEST(restart_between_calls_goes_unnoticed),
+        REDIS_TEST(emptied),
+        REDIS_TEST(hang_is_bounded_and_late_replies_go_nowhere),
+        REDIS_TEST(demoted),
+        REDIS_TEST(out_of_memory),
+        REDIS_TEST(out_of_disk),
+        REDIS_TEST(scripts_flushed),
+        REDIS_TEST(loading),
+        REDIS_TEST(busy),
+        REDIS_TEST(cut_off),
+        REDIS_TEST(all_at_once),
     };
 
     if (!redis_server_there())
