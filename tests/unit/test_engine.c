@@ -573,6 +573,28 @@ static void test_resumed_beyond_the_end(void **state)
     }
 }
 
+/* The pages that running sequences still expect are theirs: ten that need 8 of 40 pages each run five at a time, and none is
+ * put back. */
+static void test_admitted_by_pages(void **state)
+{
+    int most = 0;
+
+    (void)state;
+    rig.cfg.kv_pages_max = 40;
+    rig_start(&rig);
+    for (int i = 0; i < 10; i++) {
+        struct request *r = make(300 + i, 16, 108);
+
+        r->params.ignore_eos = true;
+        engine_submit(rig.engine, r);
+    }
+    while (engine_step(rig.engine) == ST_OK)
+        most = engine_counts(rig.engine)->running_n > most ? engine_counts(rig.engine)->running_n : most;
+    assert_int_equal(rig.ended_n, 10);
+    assert_int_equal(most, 5);
+    assert_int_equal(engine_counts(rig.engine)->put_back_n, 0);
+}
+
 /* Two start, and the pool holds one of them to its end: the one that started first gets on. */
 static void test_oldest_stays(void **state)
 {
@@ -678,6 +700,7 @@ int main(void)
         cmocka_unit_test_setup(test_progress, fresh),
         cmocka_unit_test_setup(test_drop_and_resume, fresh),
         cmocka_unit_test_setup(test_resumed_beyond_the_end, fresh),
+        cmocka_unit_test_setup(test_admitted_by_pages, fresh),
         cmocka_unit_test_setup(test_oldest_stays, fresh),
         cmocka_unit_test_setup(test_penalties_and_bias, fresh),
         cmocka_unit_test_setup(test_expired, fresh),

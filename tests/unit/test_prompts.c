@@ -308,7 +308,7 @@ static void hashes_tell_requests_apart(void **state)
 {
     static const char *const fields[] = {
         "", "\"temperature\":0.5", "\"top_p\":0.5", "\"top_k\":5", "\"min_p\":0.5", "\"max_tokens\":7", "\"min_tokens\":1",
-        "\"stop\":\"a\"", "\"stop\":[\"a\",\"b\"]", "\"stop\":\"ab\"", "\"stop_token_ids\":[5]", "\"logit_bias\":{\"5\":1}",
+        "\"stop\":\"a\"", "\"stop\":[\"a\",\"b\"]", "\"stop\":\"ab\"", "\"stop\":\"b\"", "\"stop_token_ids\":[5]", "\"logit_bias\":{\"5\":1}",
         "\"logit_bias\":{\"5\":2}", "\"presence_penalty\":1", "\"frequency_penalty\":1", "\"repetition_penalty\":2",
         "\"ignore_eos\":true", "\"include_stop_str_in_output\":true", "\"skip_special_tokens\":false", "\"logprobs\":true",
         "\"logprobs\":true,\"top_logprobs\":3",
@@ -332,6 +332,33 @@ static void hashes_tell_requests_apart(void **state)
     assert_int_equal(again->choices[0].seed, r[0]->choices[0].seed);
     request_free(again);
     request_free(other);
+    for (size_t i = 0; i < N; i++)
+        request_free(r[i]);
+}
+
+/* The same value under another key, without one or at another time is another record: its tokens are not this one's. */
+static void key_and_time_are_identity(void **state)
+{
+    static const char line[] = "{\"body\":{\"prompt\":\"a\"}}";
+    static const struct record kinds[] = {
+        { .key = "k", .key_n = 1 }, { .key = "l", .key_n = 1 }, { .key = "", .key_n = 0 }, { .key = NULL },
+        { .key = "k", .key_n = 1, .timestamp_ms = 1 },
+    };
+    enum { N = sizeof kinds / sizeof kinds[0] };
+    struct request *r[N];
+
+    (void)state;
+    for (size_t i = 0; i < N; i++) {
+        struct record rec = kinds[i];
+
+        rec.at_bytes = -1;
+        rec.value = line;
+        rec.value_n = sizeof line - 1;
+        assert_int_equal(intake_read(fix.in, &rec, &r[i]), ST_OK);
+        assert_good(r[i]);
+        for (size_t k = 0; k < i; k++)
+            assert_false(hash_equal(r[i]->record_hash, r[k]->record_hash));
+    }
     for (size_t i = 0; i < N; i++)
         request_free(r[i]);
 }
@@ -392,6 +419,7 @@ int main(void)
         cmocka_unit_test(bos_stands_once),
         cmocka_unit_test(lists_of_prompts_are_groups),
         cmocka_unit_test(hashes_tell_requests_apart),
+cmocka_unit_test(key_and_time_are_identity),
         cmocka_unit_test(seeds),
     };
 
