@@ -1,16 +1,19 @@
 /* The one thread that owns the queue's poll side, and what happens when sources come and go.
  *
- * A topic's poll must go on whatever happens behind it: it is what keeps this worker in its group. Where there is no room for a
- * record, the record is held here and the sources are paused, but polled on. */
+ * A topic's poll must go on whatever happens behind it: it is what keeps this worker in its group. While there is no room the
+ * queue is polled now and then, and what it gives is held here; only a lasting lack of room pauses the sources, because a client
+ * library throws away what it has fetched of a paused one. */
+#define _POSIX_C_SOURCE 200809L
 #include "worker/pipeline/internal.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 
-enum { POLL_MS = 100, POLL_HELD_MS = 5 };
+enum { POLL_MS = 100, POLL_PAUSED_MS = 5, ROOM_WAIT_US = 200, HELD_MAX = 256 };
 
 bool record_is_ours(struct pipeline *p, const struct record *rec)
 {
@@ -43,7 +46,8 @@ static void record_hold(struct pipeline *p, struct record *rec)
         s->held = mem_grow(s->held, s->held_room * sizeof s->held[0]);
     }
     s->held[s->held_n++] = rec;
-    sources_pause(p, true);
+    if (s->held_n >= HELD_MAX)
+        sources_pause(p, true);
 }
 
 /* In order. False: no room yet. */
@@ -164,11 +168,26 @@ void source_lost_wait(void *pipeline, int64_t deadline_ns)
 
 static void record_hand_on(struct pipeline *p, struct record *rec)
 {
+    status st = ST_AGAIN;
+
     lease_record_begin(p->leases, rec);
-    if (p->is_topic)
+    if (!p->is_topic)
+        st = bqueue_push(p->records, rec);
+    else if (p->poll.held_n == 0)
+        st = bqueue_push_now(p->records, rec);
+    if (st == ST_AGAIN)
         record_hold(p, rec);
-    else if (bqueue_push(p->records, rec) != ST_OK)
+    else if (st != ST_OK)
         record_end(p, rec);                    /* stopping */
+}
+
+/* Whether to wait a moment for room instead of taking more. */
+static bool room_waited(struct pipeline *p, bool room)
+{
+    if (room || p->poll.paused || clock_mono_ns() - atomic_load(&p->poll_ns) >= POLL_MS * NS_PER_MS)
+        return false;
+    nanosleep(&(struct timespec){ .tv_nsec = ROOM_WAIT_US * 1000 }, NULL);
+    return true;
 }
 
 static bool polls_on(struct pipeline *p)
@@ -184,8 +203,11 @@ void *poller_main(void *pipeline)
     while (polls_on(p)) {
         struct record *rec = NULL;
         bool room = (failpoint("poll"), held_push(p));
-        status st = queue_poll(p->queue, room ? POLL_MS : POLL_HELD_MS, &rec, &err);
+        status st;
 
+        if (room_waited(p, room))
+            continue;
+        st = queue_poll(p->queue, room ? POLL_MS : p->poll.paused ? POLL_PAUSED_MS : 0, &rec, &err);
         atomic_store(&p->poll_ns, clock_mono_ns());
         if (st == ST_OK) {
             record_hand_on(p, rec);
