@@ -6,6 +6,7 @@
  * sequence writes only that one; the identity frame is the row with n0 = -1. A save that follows on tokens [0, saved_n)
  * must find a row that ends there, and takes away whatever lies beyond it (an earlier try of the same save, or the tail
  * of another writer).
+ * Attempts are a row a record, read and written back inside their call's transaction.
  * A damaged or foreign file is moved aside and a fresh one begun: costs time, never a result. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>

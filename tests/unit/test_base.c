@@ -93,6 +93,34 @@ static void config_keeps_pairs(void **state)
     assert_null(value);
 }
 
+static void config_shows_urls_without_secrets(void **state)
+{
+    static const struct { const char *url, *shown; } urls[] = {
+        { "redis://h:1/2", "redis://h:1/2" }, { "redis://:pw@h:1/2", "redis://***@h:1/2" },
+        { "redis://ann:p@s/s@h", "redis://***@h" }, { "rediss+sentinel://u:p@a:1,b:2/m", "rediss+sentinel://***@a:1,b:2/m" },
+        { "sqlite:/a@b", "sqlite:/a@b" }, { "@/run/secrets/url", "@/run/secrets/url" }, { "redis://@", "redis://***@" }, { "", "" },
+    };
+    struct config cfg;
+    struct error err;
+    char shown[CONF_TEXT_MAX], *text;
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++)
+        assert_string_equal(config_url_shown(urls[i].url, shown), urls[i].shown);
+    config_defaults(&cfg);
+    assert_int_equal(config_set_pair(&cfg, "checkpoint_url=redis://:hunter2@h", &err), ST_OK);
+    for (int format = CONFIG_TEXT; format <= CONFIG_MARKDOWN; format++) {
+        FILE *out = open_memstream(&text, &n);
+
+        assert_non_null(out);
+        config_print(&cfg, (enum config_format)format, out);
+        fclose(out);
+        assert_null(strstr(text, "hunter2"));
+        free(text);
+    }
+}
+
 static void config_reads_a_file(void **state)
 {
     char path[] = "/tmp/nightshift-config-XXXXXX";
@@ -407,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_checks_names_and_ranges),
         cmocka_unit_test(config_keeps_pairs),
+        cmocka_unit_test(config_shows_urls_without_secrets),
         cmocka_unit_test(config_reads_a_file),
         cmocka_unit_test(config_lines_are_whole),
         cmocka_unit_test(arena_keeps_what_it_gave),
