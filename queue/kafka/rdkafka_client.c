@@ -1,4 +1,5 @@
 /* The real client, put together: names, identity, what the library is. */
+#define _POSIX_C_SOURCE 200809L           /* pthread_rwlock_t */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ static void rd_close(struct kafka_client *client)
     if (abandoned)
         return;      /* a thread still hangs in the consumer and knows c */
     kafka_names_free(&c->names);
+    pthread_rwlock_destroy(&c->consumer_life);
     free(c);
 }
 
@@ -76,6 +78,7 @@ status rd_client_open(const struct config *cfg, const char *url, int64_t deadlin
     c->transactional = strcmp(cfg->kafka_delivery, "at_least_once") != 0;
     c->eager = cfg->kafka_eager;
     c->results_max = c->dead_max = KAFKA_RECORD_BYTES_DEFAULT;
+    pthread_rwlock_init(&c->consumer_life, NULL);
     id_choose(c);
     TRY(kafka_names_read(cfg, url, &c->names, err));
     library_log(c);

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "queue/kafka/rdkafka_internal.h"
 
-#define AWAY_OVER_NS (60 * NS_PER_S)       /* without any broker: the handle may be stuck on addresses of old (#4970) */
+#define AWAY_REMAKE_NS (60 * NS_PER_S)     /* without any broker: the handle may be stuck on addresses of old (#4970) */
 #define LEAVE_WAIT_NS (3 * NS_PER_S)       /* for a first assignment, before a close (#4381) */
 #define GENERATION_MAGIC "CGMDv2:"
 
@@ -187,18 +187,60 @@ static void trouble_read(struct rd_client *c, const rd_kafka_message_t *m, struc
     }
 }
 
+static void away_end(struct rd_client *c)
+{
+    atomic_store(&c->away, false);
+    c->away_since_ns = 0;
+}
+
+static bool holds_partitions(struct rd_client *c)
+{
+    rd_kafka_topic_partition_list_t *list = NULL;
+    bool some = rd_kafka_assignment(c->consumer, &list) != RD_KAFKA_RESP_ERR_NO_ERROR || list->cnt > 0;
+
+    if (list != NULL)
+        rd_kafka_topic_partition_list_destroy(list);
+    return some;
+}
+
+/* A handle of the same settings, which looks the bootstrap addresses up again. Only with nothing assigned: after the session's
+ * time without a broker everything is lost anyway. */
+static void consumer_remake(struct rd_client *c, struct kafka_event *out)
+{
+    struct error err = { "" };
+    status st;
+
+    log_warn("kafka.away", "what=\"no broker for a minute: the consumer is made anew, the brokers' addresses are looked up again\"");
+    pthread_rwlock_wrlock(&c->consumer_life);
+    rd_kafka_destroy_flags(c->consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+    c->consumer = NULL;
+    c->subscribed = c->assigned_once = false;
+    st = rd_consumer_open(c, &err);
+    pthread_rwlock_unlock(&c->consumer_life);
+    away_end(c);
+    if (st != ST_OK)
+        event_text(c, out, KAFKA_OVER, "remake", err.text);
+}
+
+/* The library says once that no broker is up, and not that one is again. A message tells, partitions that come, or those that
+ * are still held after a session's time. */
 static void away_read(struct rd_client *c, struct kafka_event *out)
 {
     int64_t now = clock_mono_ns();
+    bool holds;
 
-    if (!atomic_exchange(&c->away, false))
+    if (!atomic_load(&c->away))
         return;
     if (c->away_since_ns == 0)
         c->away_since_ns = now;
-    if (now - c->away_since_ns > AWAY_OVER_NS)
-        event_text(c, out, KAFKA_OVER, "away", "no broker was reached for a minute; a new start looks their addresses up again");
-    else
-        event_text(c, out, KAFKA_AWAY, "away", "no broker answers");
+    holds = holds_partitions(c);
+    if (holds && now - c->away_since_ns > c->cfg->session_timeout_ms * 2 * NS_PER_MS) {
+        away_end(c);
+        return;
+    }
+    event_text(c, out, KAFKA_AWAY, "away", "no broker answers, or nothing has come since one does again");
+    if (!holds && now - c->away_since_ns > AWAY_REMAKE_NS)
+        consumer_remake(c, out);
 }
 
 static void rebalance_give(struct rd_client *c, struct kafka_event *out)
@@ -208,7 +250,8 @@ static void rebalance_give(struct rd_client *c, struct kafka_event *out)
     out->partitions_n = c->ids_n;
     c->rebalance = KAFKA_NOTHING;
     c->assigned_once |= out->kind == KAFKA_ASSIGNED;
-    c->away_since_ns = 0;
+    if (out->kind == KAFKA_ASSIGNED)      /* what is lost is lost without a broker, too */
+        away_end(c);
 }
 
 /* Joins the group: with the first poll, because a member that does not poll holds its partitions in vain. */
@@ -255,11 +298,43 @@ void rd_poll(struct kafka_client *client, int timeout_ms, struct kafka_event *ou
         trouble_read(c, m, out);
         return;
     }
-    c->away_since_ns = 0;
+    if (c->away_since_ns != 0)
+        away_end(c);
     message_read(c, m, out);
 }
 
 /* ---- the group ---- */
+
+/* Terminated texts; the list frees them. */
+static void metadata_terminate(struct rd_client *c, rd_kafka_topic_partition_list_t *list)
+{
+    for (int i = 0; i < list->cnt; i++) {
+        rd_kafka_topic_partition_t *p = &list->elems[i];
+        char *text;
+
+        if (p->metadata_size == 0)
+            continue;
+        text = rd_kafka_mem_malloc(c->consumer, p->metadata_size + 1);
+        memcpy(text, p->metadata, p->metadata_size);
+        text[p->metadata_size] = '\0';
+        rd_kafka_mem_free(c->consumer, p->metadata);
+        p->metadata = text;
+    }
+}
+
+/* isolation.level=read_committed makes this RequireStable: no answer while a transaction holds a commit (facts 1.5). */
+static rd_kafka_resp_err_t commits_ask(struct rd_client *c, rd_kafka_topic_partition_list_t *list, int timeout_ms)
+{
+    rd_kafka_resp_err_t code;
+
+    pthread_rwlock_rdlock(&c->consumer_life);
+    code = rd_kafka_committed(c->consumer, list, timeout_ms);
+    for (int i = 0; i < list->cnt && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
+        code = list->elems[i].err;
+    metadata_terminate(c, list);
+    pthread_rwlock_unlock(&c->consumer_life);
+    return code;
+}
 
 enum kafka_answer rd_committed(struct kafka_client *client, struct kafka_place *places, size_t n, int timeout_ms, struct error *err)
 {
@@ -272,32 +347,18 @@ enum kafka_answer rd_committed(struct kafka_client *client, struct kafka_place *
     *kept = rd_kafka_topic_partition_list_new((int)n);
     for (size_t i = 0; i < n; i++)
         rd_kafka_topic_partition_list_add(*kept, c->names.topic[TOPIC_PROMPTS], places[i].partition);
-    /* isolation.level=read_committed makes this RequireStable: no answer while a transaction holds a commit (facts 1.5). */
-    code = rd_kafka_committed(c->consumer, *kept, timeout_ms);
-    for (size_t i = 0; i < n && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
-        code = (*kept)->elems[i].err;
-    if (code == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED || code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) {
-        error_set(err, ST_REJECT, "%s: %s", rd_kafka_err2name(code), rd_kafka_err2str(code));
-        return KAFKA_REFUSED;
-    }
-    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    code = commits_ask(c, *kept, timeout_ms);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
         error_set(err, ST_RETRY, "%s: %s", rd_kafka_err2name(code), rd_kafka_err2str(code));
+    if (code == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED || code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+        return KAFKA_REFUSED;
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
         return KAFKA_UNKNOWN;
-    }
     for (size_t i = 0; i < n; i++) {
-        rd_kafka_topic_partition_t *p = &(*kept)->elems[i];
-        char *text = p->metadata;
+        const rd_kafka_topic_partition_t *p = &(*kept)->elems[i];
 
         places[i].offset = p->offset >= 0 ? p->offset : -1;
-        places[i].metadata = NULL;
-        if (p->metadata_size == 0)
-            continue;
-        text = rd_kafka_mem_malloc(c->consumer, p->metadata_size + 1);      /* terminated; the list frees it */
-        memcpy(text, p->metadata, p->metadata_size);
-        text[p->metadata_size] = '\0';
-        rd_kafka_mem_free(c->consumer, p->metadata);
-        p->metadata = text;
-        places[i].metadata = text;
+        places[i].metadata = p->metadata_size > 0 ? p->metadata : NULL;
     }
     return KAFKA_OK;
 }
@@ -379,8 +440,10 @@ void rd_group(struct kafka_client *client, struct kafka_group *out)
 {
     struct rd_client *c = self(client);
 
+    pthread_rwlock_rdlock(&c->consumer_life);
     group_read(c, out);
     out->lost = rd_kafka_assignment_lost(c->consumer) != 0;
+    pthread_rwlock_unlock(&c->consumer_life);
 }
 
 status rd_group_check(struct rd_client *c, struct error *err)
@@ -397,11 +460,13 @@ int64_t rd_end(struct kafka_client *client, int32_t partition)
 {
     struct rd_client *c = self(client);
     int64_t low, high;
+    rd_kafka_resp_err_t code;
 
-    if (rd_kafka_get_watermark_offsets(c->consumer, c->names.topic[TOPIC_PROMPTS], partition, &low, &high) !=
-        RD_KAFKA_RESP_ERR_NO_ERROR || high < 0)
+    if (pthread_rwlock_tryrdlock(&c->consumer_life) != 0)      /* never waits */
         return -1;
-    return high;
+    code = rd_kafka_get_watermark_offsets(c->consumer, c->names.topic[TOPIC_PROMPTS], partition, &low, &high);
+    pthread_rwlock_unlock(&c->consumer_life);
+    return code == RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0 ? high : -1;
 }
 
 /* ---- the end ---- */

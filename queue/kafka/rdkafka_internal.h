@@ -14,8 +14,8 @@
  *   #4783 #4800 endless rebalances         kafka_eager; a line at start where the library is older than 2.6.1
  *   #4649 #4876 NUL in metadata            ASCII only (tracker.c)
  *   #4059 #4908 commit while rebalancing   transactional commits; at least once takes the eager assignor before 2.10
- *   #4970 stuck on a dead broker           a producer that does not answer is made anew (committer.c), the consumer after a minute
- *                                          without any broker is over: the process starts again
+ *   #4970 stuck on a dead broker           a producer that does not answer is made anew (committer.c), a consumer after a minute
+ *                                          without any broker, too (rdkafka_consumer.c)
  *   #5032 first record a second late       one metadata call a topic at start
  *   #4628 produceva frees headers twice    producev
  *   2.14.2 SEGV in LeaveGroup              left last, after all commits */
@@ -39,11 +39,13 @@ struct rd_client {
     bool transactional, eager;
     char id[320];                          /* transactional id */
     int64_t results_max, dead_max;         /* bytes of a record that the topics take */
+    int64_t client_max;                    /* ... and the producer */
     int32_t broker;                        /* one of them, to ask */
     size_t metadata_max;                   /* 0: unknown */
 
     /* consumer */
     rd_kafka_t *consumer;
+    pthread_rwlock_t consumer_life;        /* written while the handle is changed for another; read by calls of other threads */
     pthread_t poll_thread;                 /* of the last poll: its answers of `committed` have their own place */
     rd_kafka_message_t *last, *next;       /* given out; came together with an event of the group */
     enum kafka_event_kind rebalance;       /* KAFKA_NOTHING: none waits */

@@ -1,5 +1,6 @@
 /* What must be known before the first record: the topics are there, how large a record they take, and how much metadata of a commit
  * the brokers keep. Who may not read the settings of topics goes on with Kafka's defaults. */
+#define _POSIX_C_SOURCE 200809L           /* pthread_rwlock_t */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

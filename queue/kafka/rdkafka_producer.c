@@ -6,6 +6,7 @@
  *   abortable                           KAFKA_ABORT, or KAFKA_FENCED_OFFSETS, KAFKA_REFUSED where the cause says so
  *   retriable                           KAFKA_AGAIN
  * Delivery reports come for failures only: in a transaction a failed record makes the commit fail, outside of one `failed` tells. */
+#define _POSIX_C_SOURCE 200809L           /* pthread_rwlock_t */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,7 +125,8 @@ static enum kafka_answer answer_take(struct rd_client *c, rd_kafka_error_t *e, c
 static status conf_make(struct rd_client *c, rd_kafka_conf_t **out, struct error *err)
 {
     char timeout[24], message[24], bytes[24], batch[24];
-    int64_t record_max = c->results_max < c->dead_max ? c->results_max : c->dead_max;
+    int64_t least = c->results_max < c->dead_max ? c->results_max : c->dead_max;
+    int64_t most = c->results_max > c->dead_max ? c->results_max : c->dead_max;
     const char *const defaults[] = {
         "linger.ms", "5", "compression.type", "lz4", "partitioner", "murmur2_random", "message.max.bytes", bytes, "batch.size", batch,
         "reconnect.backoff.max.ms", "2000", NULL,
@@ -136,8 +138,9 @@ static status conf_make(struct rd_client *c, rd_kafka_conf_t **out, struct error
 
     snprintf(timeout, sizeof timeout, "%" PRId64, c->cfg->txn_timeout_ms);
     snprintf(message, sizeof message, "%" PRId64, c->cfg->txn_timeout_ms * 8 / 10);      /* must end before the transaction does */
-    snprintf(bytes, sizeof bytes, "%" PRId64, record_max < 1000 ? 1000 : record_max > 1000000000 ? 1000000000 : record_max);
-    snprintf(batch, sizeof batch, "%" PRId64, record_max < 1000 ? 1000 : record_max < BATCH_BYTES_MAX ? record_max : BATCH_BYTES_MAX);
+    snprintf(bytes, sizeof bytes, "%" PRId64, most < 1000 ? 1000 : most > 1000000000 ? 1000000000 : most);
+    /* One producer writes both topics: a record may have what its own topic takes, many together what either does. */
+    snprintf(batch, sizeof batch, "%" PRId64, least < 1000 ? 1000 : least < BATCH_BYTES_MAX ? least : BATCH_BYTES_MAX);
     return kafka_conf_make(c->cfg, c->names.brokers, defaults, musts, out, err);
 }
 
@@ -146,10 +149,14 @@ status rd_producer_open(struct rd_client *c, struct error *err)
     static const enum topic_kind kind[2] = { TOPIC_RESULTS, TOPIC_DEAD };
     rd_kafka_conf_t *conf;
     char text[256];
+    size_t text_n;
     status st = conf_make(c, &conf, err);
 
     if (st != ST_OK)
         return st;
+    text_n = sizeof text;
+    if (rd_kafka_conf_get(conf, "message.max.bytes", text, &text_n) == RD_KAFKA_CONF_OK)      /* it may be the user's */
+        c->client_max = strtoll(text, NULL, 10);
     rd_kafka_conf_set_opaque(conf, c);
     rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     rd_kafka_conf_set_error_cb(conf, on_error);
@@ -267,7 +274,7 @@ static rd_kafka_topic_partition_list_t *places_list(const struct rd_client *c, c
         p->offset = places[i].offset;
         if (text_n == 0)
             continue;
-        p->metadata = rd_kafka_mem_malloc(c->consumer, text_n + 1);      /* the list frees it */
+        p->metadata = rd_kafka_mem_malloc(c->producer, text_n + 1);      /* the list frees it */
         memcpy(p->metadata, places[i].metadata, text_n + 1);
         p->metadata_size = text_n;
     }
@@ -277,8 +284,11 @@ static rd_kafka_topic_partition_list_t *places_list(const struct rd_client *c, c
 /* At least once: the consumer's own commit, answered before it returns. */
 static enum kafka_answer offsets_plain(struct rd_client *c, const rd_kafka_topic_partition_list_t *list, struct error *err)
 {
-    rd_kafka_resp_err_t code = rd_kafka_commit(c->consumer, list, 0);
+    rd_kafka_resp_err_t code;
 
+    pthread_rwlock_rdlock(&c->consumer_life);
+    code = rd_kafka_commit(c->consumer, list, 0);
+    pthread_rwlock_unlock(&c->consumer_life);
     for (int i = 0; i < list->cnt && code == RD_KAFKA_RESP_ERR_NO_ERROR; i++)
         code = list->elems[i].err;
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR)
@@ -349,7 +359,9 @@ static bool limits_changed(struct rd_client *c)
 {
     int64_t results = c->results_max, dead = c->dead_max;
 
+    pthread_rwlock_rdlock(&c->consumer_life);
     rd_limits_read(c);
+    pthread_rwlock_unlock(&c->consumer_life);
     return results != c->results_max || dead != c->dead_max;
 }
 
@@ -379,10 +391,9 @@ enum kafka_answer rd_remake(struct kafka_client *client, struct error *err)
 int64_t rd_value_max(struct kafka_client *client, enum kafka_topic topic)
 {
     struct rd_client *c = self(client);
-    int64_t max = topic == KAFKA_DEAD ? c->dead_max : c->results_max, other = topic == KAFKA_DEAD ? c->results_max : c->dead_max;
+    int64_t max = topic == KAFKA_DEAD ? c->dead_max : c->results_max;
 
-    /* One producer writes both topics, with one limit: the smaller. */
-    return (max < other ? max : other) - RECORD_MARGIN_BYTES;
+    return (c->client_max > 0 && c->client_max < max ? c->client_max : max) - RECORD_MARGIN_BYTES;
 }
 
 size_t rd_metadata_max(struct kafka_client *client)

@@ -6,6 +6,7 @@
  *        kafka_echo audit URL [--set name=value]...      exit 1 where one of I1-I5 is broken; prints the counts
  *        kafka_echo commits URL                          what the group has committed: partition, offset, metadata
  *        kafka_echo commit URL PARTITION OFFSET TEXT     commits that as another tool would
+ *        kafka_echo odd URL; kafka_echo odd-check URL    records of every shape (kafka_odd.c)
  * work ends after --idle-ms without a record and with nothing open, or after SIGTERM (drain, leave). --hold: records are answered
  * out of order, N of them at a time; --every: at most one group in N ms; --dead: each N-th is a dead letter; --lose: each N-th is not
  * answered at all (its age grows). NIGHTSHIFT_FAILPOINT kills it on cue. */
@@ -29,6 +30,7 @@
 #include "queue/queue.h"
 #include "queue/topic.h"
 #include "queue/tracker.h"
+#include "tests/live/kafka_odd.h"
 
 static struct config cfg;
 static volatile sig_atomic_t stop_asked;
@@ -523,6 +525,10 @@ int main(int argc, char **argv)
         return commits_print(argv[1]);
     if (n == 5 && strcmp(argv[0], "commit") == 0)
         return commit_write(argv[1], (int32_t)strtol(argv[2], NULL, 10), strtoll(argv[3], NULL, 10), argv[4]);
+    if (n == 2 && strcmp(argv[0], "odd") == 0)
+        return odd_write(&cfg, argv[1]);
+    if (n == 2 && strcmp(argv[0], "odd-check") == 0)
+        return odd_check(&cfg, argv[1]);
     fprintf(stderr, "usage: the first lines of tests/live/kafka_echo.c\n");
     return 1;
 }

@@ -114,6 +114,9 @@ class Kafka(Service):
     def topics(self, *args):
         return tool("topics", self.folder, *args)
 
+    def configs(self, *args):
+        return tool("configs", self.folder, *args)
+
     def alive(self):
         return all(not gone(pid) for pid in self.pids)
 

@@ -170,6 +170,20 @@ def broker_dies(kafka):
     audit(url, 3000)
 
 
+def long_outage(kafka):
+    """Longer than a minute without any broker: everything is lost, the consumer is made anew, the work goes on. (By name only.)"""
+    url = kafka.url("outage")
+    fill(url, 3000)
+    a = Worker(url, *idle("--every", "40", "--quiet", ms=30000))
+    time.sleep(2)
+    kafka.kill()
+    time.sleep(75)
+    kafka.start()
+    a.end()
+    assert "the consumer is made anew" in a.words, a.words
+    audit(url, 3000)
+
+
 # ---- where a partition begins ----
 
 def commits(url):
@@ -230,6 +244,30 @@ def partitions_added(kafka):
     audit(url, 200)
 
 
+# ---- records of every shape ----
+
+def odd_records(kafka):
+    """Null and empty keys, tombstones, headers of any bytes, aborted and open gaps, results larger than the topic: bytewise, and none
+    of them stands in another's way."""
+    url = kafka.url("odd")
+    echo("odd", url)
+    a = Worker(url, *idle("--set", "log_level=error", ms=5000))
+    assert a.end()["skipped"] == 2
+    assert echo("odd-check", url)[0].startswith("all as it should be"), url
+
+
+def limit_lowered(kafka):
+    """max.message.bytes of the results is lowered under a running worker: a whole batch is refused once, then the limit is known."""
+    url = kafka.url("lowered")
+    fill(url, 1000, size=3000, partitions=1)
+    a = Worker(url, *idle("--every", "200", "--set", "txn_results_max=20", "--set", "kafka.compression.type=none", ms=6000))
+    time.sleep(2.5)
+    kafka.configs("--alter", "--entity-type", "topics", "--entity-name", "lowered.results", "--add-config", "max.message.bytes=2000")
+    seen = a.end()
+    assert seen["dead"] > 50 and seen["remade"] >= 1, (seen, a.words)
+    audit(url, 1000)
+
+
 # ---- brokers that promise less ----
 
 def unfenced_broker_is_refused(kafka):
@@ -273,7 +311,7 @@ def small_metadata(kafka):
 def main():
     sample = "sample" in sys.argv[1:]
     alone = [broker_dies]
-    together = [duel, members_come_and_go, eager_members, killed_again_and_again, same_slot_comes_back, foreign_metadata, made_anew,
+    together = [odd_records, limit_lowered, duel, members_come_and_go, eager_members, killed_again_and_again, same_slot_comes_back, foreign_metadata, made_anew,
                 records_deleted, partitions_added, unfenced_broker_is_refused, missing_topic, at_least_once, small_metadata]
     points = POINTS[::4] if sample else POINTS
     frozen = ["kafka.produce:20", "kafka.guard:2", "kafka.offsets:2", "kafka.commit.before:2", "kafka.commit.after:2", "kafka.begin:2"]
@@ -297,7 +335,7 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             for c in chosen:
                 pool.submit(run, *c)
-        for f in alone:
+        for f in alone + ([long_outage] if names else []):
             if not names or any(n in f.__name__ for n in names):
                 run(f.__name__, f, ())
     if failed:

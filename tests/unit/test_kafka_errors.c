@@ -1,5 +1,6 @@
 /* What each error of table 1.6 makes the real client answer, injected into librdkafka's own mock broker. For classes of errors
  * only: the mock keeps no commits, fences nobody and shows aborted records, so nothing here speaks of exactly-once. */
+#define _POSIX_C_SOURCE 200809L
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 #include <setjmp.h>
