@@ -113,6 +113,7 @@ struct broker {
     int32_t generation;
     struct broker_member member[BROKER_MEMBERS_MAX];
     int members_n, members_born_n;
+    int shared_n;                         /* partitions that the last assignment knew of */
     int64_t state_ends_ns;                /* PREPARING: who has not joined by then is out; COMPLETING: then STABLE */
     struct broker_offset committed[BROKER_PARTITIONS_MAX];
     struct broker_pending *pending; size_t pending_n;

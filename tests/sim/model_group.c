@@ -200,6 +200,7 @@ static void prepared(struct broker *b, int64_t now)
         return;
     }
     assign(b);
+    b->shared_n = b->partitions_n;
     b->state = GROUP_COMPLETING;
     b->state_ends_ns = now + (int64_t)(dice_next(b->dice) % (uint64_t)COMPLETING_NS);
     broker_sessions_renew(b);
@@ -214,6 +215,8 @@ void group_tick(struct broker *b, int64_t now)
         prepared(b, now);
     else if (b->state == GROUP_COMPLETING && now >= b->state_ends_ns)
         b->state = GROUP_STABLE;
+    else if (b->state == GROUP_STABLE && b->shared_n != b->partitions_n)
+        prepare(b);                          /* the leader has seen new partitions */
 }
 
 void broker_sessions_renew(struct broker *b)

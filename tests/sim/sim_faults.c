@@ -238,7 +238,6 @@ static void topic_fault(struct sim *s)
             break;
         sim_tell(s, "a new partition");
         s->to_feed[s->broker.partitions_n++] = dice_below(&s->dice, SIM_RECORDS_MAX);
-        broker_rebalance(&s->broker);
         break;
     default:
         compacted(s, p);

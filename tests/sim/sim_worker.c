@@ -135,6 +135,7 @@ static void on_gained(void *ctx, int32_t source, uint32_t lease)
         w->holding[w->holdings_n++] = (struct holding){ .source = source, .lease = lease };
     if (!w->s->calm && dice_one_in(&w->s->dice, 10)) {
         w->paused |= UINT32_C(1) << source;
+        sim_tell(w->s, "%" PRId64 " pauses %" PRId32, w->born, source);
         kafka_core_pause(w->core, source, true);
     }
 }
@@ -366,6 +367,7 @@ static void step_poll(struct sim_worker *w)
         int32_t source = w->holding[dice_below(&w->s->dice, w->holdings_n)].source;
 
         w->paused ^= UINT32_C(1) << source;
+        sim_tell(w->s, "%" PRId64 " %s %" PRId32, w->born, w->paused >> source & 1 ? "pauses" : "resumes", source);
         kafka_core_pause(w->core, source, w->paused >> source & 1);
     }
     st = kafka_core_poll(w->core, 0, &r, &busy, &err);
