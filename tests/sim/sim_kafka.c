@@ -36,7 +36,7 @@
 #define MUTANT_SEEDS 3000
 
 /* Seeds that once broke a promise, kept: the run must stay sound. */
-static const uint64_t failed_once[] = { 1738 };
+static const uint64_t failed_once[] = { 226, 3244, 3646 };      /* an abort that fails behind a commit that was carried out */
 
 void sim_tell(const struct sim *s, const char *fmt, ...)
 {

@@ -141,7 +141,7 @@ static void doubt_outlives_the_call(void **state)
     assert_true(counts.producers_remade_n == 1 && counts.commits_n == 1);
 }
 
-/* SIM's seed 1738: the abort that follows fails, and the commit had been carried out. */
+/* Found by sim_kafka: the abort that follows fails, and the commit had been carried out. */
 static void failed_abort_is_doubt(void **state)
 {
     (void)state;
