@@ -202,7 +202,53 @@ def chaos(world):
     job.say("chaos: %s" % ", ".join("%s %d" % kv for kv in sorted(c.counts.items())))
 
 
-PARTS = [end_to_end, come_and_go, failpoints, chaos]
+POISON = "zzqpoison"
+
+
+def poison(world):
+    """A line that kills every worker that computes it: one dead letter, all others done, three deaths at most."""
+    rows = pool.lines(300, 11, max_tokens=(20, 100))
+    path = job.write(os.path.join(world.folder, "clean.jsonl"), rows)
+    want = pool.reference(world.folder, path, world.model, "poison-reference")
+    at = 120
+    body = rows[at]["body"]
+    if "messages" in body:
+        body["messages"][-1]["content"] += " " + POISON
+    else:
+        body["prompt"] = POISON
+    body["max_tokens"] = 50
+    body.pop("stop", None)
+    path = job.write(os.path.join(world.folder, "poison.jsonl"), rows)
+    with world.pool("poison") as p:
+        p.submit(path)
+        settings = dict(failpoint="engine.poison=%s@9" % POISON)
+        p.start(1, **settings)
+        p.start(2, **settings)
+        collect = subprocess.Popen(p.command("collect", "--job", "j", "-o", p.outputs()[0], "-e", p.outputs()[1]), stdout=subprocess.DEVNULL)
+        deaths = 0
+        end = time.monotonic() + 240
+        while collect.poll() is None:
+            assert time.monotonic() < end, "it does not end"
+            for number in (1, 2):
+                if p.workers[number].p.poll() is not None:
+                    code = p.take(number)
+                    assert code == -signal.SIGABRT, (code, p.ended[-1][2].log[-10:])
+                    deaths += 1
+                    p.start(number, **settings)
+            time.sleep(0.1)
+        assert collect.returncode == 0, collect.returncode
+        p.stop()
+        summary = p.audit()
+        assert summary["clean"] and summary["dead"] == 1 and summary["results"] == 299, summary
+        got = pool.answers(*p.outputs())
+        assert b'"quarantined"' in got.pop("line-%d" % at)
+        want.pop("line-%d" % at)
+        pool.same(got, want, "poison")
+        assert 1 <= deaths <= 3, deaths
+    job.say("poison: %d deaths, one dead letter, 299 answers equal byte for byte" % deaths)
+
+
+PARTS = [end_to_end, come_and_go, failpoints, chaos, poison]
 
 
 def main():
