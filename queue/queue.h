@@ -71,7 +71,7 @@ struct queue_job {
 };
 
 struct queue_state {
-    char job[17];                              /* 16 hex digits: of input, output and fingerprint; part of every id */
+    char job[17];                              /* 16 hex digits, the same in every run of the job; part of every id */
     int64_t begun_s;                           /* Unix time of the job's first start, the same in every run; 0: unknown */
     int64_t records_n;                         /* known number of records; -1: open-ended */
     int64_t done_n;                            /* done before this start */

@@ -135,6 +135,21 @@ def signals_stop_and_it_goes_on(model, folder):
     assert code == 0 and json.loads(text)["done"] == 0, "a finished job was done again"
 
 
+def a_signal_before_the_work_ends_it(model, folder):
+    """While a model is loaded or an input is read (here: a hang in the middle of it) the first signal ends the process."""
+    source = job.write(os.path.join(folder, "early.jsonl"), job.lines(5, 9))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        out = os.path.join(folder, "early.%d" % number)
+        p = subprocess.Popen(job.command(source, out, model), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                             env=dict(os.environ, NIGHTSHIFT_FAILPOINT="queue.job.write:1:sleep"))
+        while not os.path.exists(out):
+            assert p.poll() is None, "over before the signal"
+        p.send_signal(number)
+        assert b"before the work began" in p.communicate(timeout=60)[1] and p.returncode == 75, p.returncode
+        job.done(source, out, model)
+        job.audit(source, out)
+
+
 def a_grown_input_goes_on(model, folder):
     source, out = os.path.join(folder, "grown.jsonl"), os.path.join(folder, "grown.out")
     rows = job.lines(30, 4)
@@ -175,8 +190,8 @@ def main():
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
         for test in (usage_is_explained, numbers_are_numbers, settings_go_round, the_model_is_no_output):
             test(model, source, folder)
-        for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on, a_grown_input_goes_on,
-                     a_full_disk_stops_it):
+        for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on,
+                     a_signal_before_the_work_ends_it, a_grown_input_goes_on, a_full_disk_stops_it):
             test(model, folder)
             job.say(test.__name__.replace("_", " "))
     job.say("ok")

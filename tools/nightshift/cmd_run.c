@@ -134,10 +134,11 @@ int cmd_run(int argc, char **argv)
         model_protect(&cli, &o);
     if (cli.done)
         return cli.exit_code;
-    signals_install();
+    signals_leave(EXIT_CODE_STOPPED);
     if (pipeline_open(&cli.cfg, &o.job, &p, &exit_code, &err) != ST_OK)
         return cli_fail(&cli, exit_code, "%s", err.text);
     opened_ns = clock_mono_ns();
+    signals_install();
     pipeline_start(p);
     run_watch(p, o.quiet);
     exit_code = pipeline_join(p, &err);

@@ -351,7 +351,8 @@ static status map_file(struct gguf *g, struct error *err)
     int fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0 || fstat(fd, &s) != 0) {
-        st = error_set(err, ST_REJECT, "cannot open the model file %.300s: %s", g->path, strerror(errno));
+        st = error_set(err, ST_REJECT, "cannot open the model file %.300s: %s; check the path and its permissions", g->path,
+                       strerror(errno));
     } else if (!S_ISREG(s.st_mode)) {
         st = error_set(err, ST_REJECT, "the model %.300s is not a regular file", g->path);
     } else if (s.st_size > 0) {         /* an empty file cannot be mapped: check_magic refuses it */
