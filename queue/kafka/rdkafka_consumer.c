@@ -529,9 +529,9 @@ void rd_leave(struct kafka_client *client, int64_t deadline_ns)
 
 status rd_consumer_open(struct rd_client *c, struct error *err)
 {
-    char session[24], poll_max[24];
+    char session[24], poll_max[24], heartbeat[24];
     const char *const defaults[] = {
-        "heartbeat.interval.ms", "3000", "queued.min.messages", "10000", "queued.max.messages.kbytes", "16384",
+        "heartbeat.interval.ms", heartbeat, "queued.min.messages", "10000", "queued.max.messages.kbytes", "16384",
         "fetch.wait.max.ms", "100", "socket.timeout.ms", "15000", "reconnect.backoff.max.ms", "2000", NULL,
     };
     const char *const musts[] = {
@@ -544,6 +544,8 @@ status rd_consumer_open(struct rd_client *c, struct error *err)
     char text[256];
     status st;
 
+    /* Three beats a session: one that is as short as a beat ends between two of them. */
+    snprintf(heartbeat, sizeof heartbeat, "%" PRId64, c->cfg->session_timeout_ms < 9000 ? c->cfg->session_timeout_ms / 3 : 3000);
     snprintf(session, sizeof session, "%" PRId64, c->cfg->session_timeout_ms);
     snprintf(poll_max, sizeof poll_max, "%" PRId64,
              c->cfg->poll_max_ms > c->cfg->session_timeout_ms ? c->cfg->poll_max_ms : c->cfg->session_timeout_ms);
