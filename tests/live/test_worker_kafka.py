@@ -79,6 +79,27 @@ def signals_and_keys(p, want, redis):
     p.finish(want, "after two signals")
 
 
+def signals_at_any_moment(p, want, rng):
+    """SIGTERM while the model loads, before the first assignment, in a rebalance that other workers make; some twice."""
+    took = {1: [], 2: []}
+    p.start(99, sequences_max=2)                               # one that stays: each of the others makes two rebalances
+    for number in range(14):
+        w, times = p.start(number, sequences_max=2), 1 + (number % 3 == 2)
+        time.sleep(rng.choice((rng.uniform(0, 0.4), rng.uniform(0.4, 4))))
+        begun = w.send()
+        if times == 2:
+            time.sleep(rng.uniform(0, 0.3))
+            if w.p.poll() is None:
+                w.send()
+        code = p.take(number)
+        assert code == 0, (number, code, w.log[-12:])
+        took[times].append(time.monotonic() - begun)
+    job.say("14 workers stopped at random moments: at most %.1f s, after a second signal %.1f s" % (max(took[1]), max(took[2])))
+    assert max(took[1]) < 15 + 10 and max(took[2]) < 5 + 10
+    p.start(100)
+    p.finish(want, "after signals at any moment")
+
+
 def a_broker_that_stays_away(p, want, kafka):
     """Results wait: not ready, then exit 3, with everything done again by the next."""
     w = p.start(1, watchdog_commit_s=2, sequences_max=4)
@@ -91,7 +112,8 @@ def a_broker_that_stays_away(p, want, kafka):
         assert "what=\"no commit with results waiting\"" in w.wait_log("event=watchdog.end")
     finally:
         kafka.resume()
-    p.start(2)
+    w = p.start(2)
+    w.until("the broker is back", lambda: w.count("txn_commits_total") > 0)
     p.finish(want, "after a broker was away")
 
 
@@ -101,7 +123,7 @@ def main():
         model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "lines.jsonl"), pool.lines(250, rng.randint(1, 10 ** 6), max_tokens=(20, 300)))
         want = pool.reference(folder, source, model)
-        for part, args in ((a_notice_of_the_cloud, ()), (signals_and_keys, (redis,)), (a_broker_that_stays_away, (kafka,))):
+        for part, args in ((a_notice_of_the_cloud, ()), (signals_and_keys, (redis,)), (signals_at_any_moment, (rng,)), (a_broker_that_stays_away, (kafka,))):
             with Pool(kafka, redis, part.__name__.replace("_", "-"), model, folder) as p:
                 p.submit(source)
                 part(p, want, *args)
