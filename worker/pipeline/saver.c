@@ -379,9 +379,7 @@ static status file_begin(struct saver *s, struct error *err)
     if (st != ST_OK)
         return st;
     fences_change(s, &(struct change){ 0, 0, true });
-    if (!fence_token(s, 0, 0, &token))
-        return ST_RETRY;
-    s->looks_up = ckpt_count(s->store, s->p->job_hash) != 0;
+    s->looks_up = !fence_token(s, 0, 0, &token) || ckpt_count(s->store, s->p->job_hash) != 0;
     return ST_OK;
 }
 
