@@ -71,12 +71,12 @@ status queue_look(const char *output, struct queue_state *out, bool *running, st
     out->begun_s = record.begun_s;
     out->records_n = record.input.records_n;
     out->input_bytes = record.input.bytes;
-    out->finished = record.finished;
     *running = is_held(lock);
     TRY(file_count(real, out, err));
     errors = job_errors_path(&record, real);
     if (errors != NULL)
         TRY(file_count(errors, out, err));
+    out->finished = record.finished && out->done_n == out->records_n;      /* answers that were taken out again are open */
 out:
     job_record_fini(&record);
     free(errors);

@@ -160,10 +160,11 @@ static void embed_part(void *ctx, int thread_i, int threads_n)
     team_split(e->s->rows_n, thread_i, threads_n, &r, &last);
     for (; r < last; r++) {
         int32_t token = e->s->token[r];
-        const char *lane = e->m->packed + (size_t)(token / STRIP) * e->m->strip_bytes + (size_t)(token % STRIP) * 4;
         float *x = e->x + (size_t)r * k;
+        const char *lane;
 
         ASSERT(token >= 0 && token < e->m->base.rows_n);
+        lane = e->m->packed + (size_t)(token / STRIP) * e->m->strip_bytes + (size_t)(token % STRIP) * 4;
         if (e->c->fp32) {
             const float *from = (const float *)lane;
 

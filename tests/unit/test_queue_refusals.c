@@ -650,6 +650,9 @@ static void a_look_tells_how_far_it_is(void **state)
     assert_int_equal(symlink(dir.output, link), 0);
     assert_int_equal(queue_look(link, &s, &running, &err), ST_OK);
     assert_true(s.finished && !running && s.done_n == s.records_n && s.failed_n > 0);
+    text_write(dir.output, "", 0);                                    /* somebody took answers out again */
+    assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_OK);
+    assert_true(!s.finished && s.done_n < s.records_n);
     text_write(dir.sidecar, "{}", 2);
     assert_int_equal(queue_look(dir.output, &s, &running, &err), ST_REJECT);
 }
