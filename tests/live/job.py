@@ -21,9 +21,10 @@ WORDS = ("the a of to and in is it you that he was for on are with as his they a
          "only way find use may water long little very after words called just where most know").split()
 
 
-def tiny_model(folder):
-    path = os.path.join(folder, "tiny.gguf")
-    subprocess.run([os.environ["NIGHTSHIFT_TINY"], path], check=True)
+def tiny_model(folder, layers=None):
+    """layers: some hundred make a step take milliseconds."""
+    path = os.path.join(folder, "tiny-%s.gguf" % (layers or "default"))
+    subprocess.run([os.environ["NIGHTSHIFT_TINY"], path] + ([str(layers)] if layers else []), check=True)
     return path
 
 

@@ -91,13 +91,15 @@ def gone(pid):
 class Kafka(Service):
     """nodes: 1 or 3. settings: lines of server.properties."""
 
-    def __init__(self, nodes=1, settings=()):
-        self.nodes, self.settings = nodes, list(settings)
+    def __init__(self, nodes=1, settings=(), namespaces=False):
+        self.nodes, self.settings, self.namespaces = nodes, list(settings), namespaces
 
     def start(self):
         args = ["start", self.folder, "--no-redis", "--nodes", str(self.nodes)]
         if not os.path.exists(os.path.join(self.folder, "bootstrap")):
             args += ["--end-with", str(os.getpid())]
+        if self.namespaces:
+            args += ["--namespaces"]
         for s in self.settings:
             args += ["--set", s]
         state = json.loads(tool(*args))
@@ -107,6 +109,17 @@ class Kafka(Service):
     def restart(self, node=0):
         self.terminate(node)
         return self.start()
+
+    def _link(self, node, state):
+        with open(os.path.join(self.folder, "node-%d" % (node + 1), "namespace")) as f:
+            subprocess.run(["ip", "link", "set", f.read().strip(), state], check=True)
+
+    def cut(self, node):
+        """Nobody reaches this node, and it reaches nobody; with namespaces only."""
+        self._link(node, "down")
+
+    def join(self, node):
+        self._link(node, "up")
 
     def url(self, name):
         return "kafka://%s/%s" % (self.bootstrap, name)

@@ -20,16 +20,19 @@ FAILPOINTS = ["kafka.init:1", "kafka.begin:2", "kafka.produce:3", "kafka.produce
               "kafka.commit.before:1", "kafka.commit.before:3", "kafka.commit.after:1", "kafka.commit.after:3", "checkpoint.begin.before:2",
               "checkpoint.begin.after:2", "checkpoint.save.before:1", "checkpoint.save.after:1", "checkpoint.forget.before:1",
               "checkpoint.forget.after:2"]
-SLOW = dict(sequences_max=4, step_rows_max=64)       # sequences are under way for long enough to be hit
+SLOW_LAYERS = 100              # a step takes milliseconds: sequences are under way for long enough to be hit
+SLOW = dict(sequences_max=8, step_rows_max=64)
 
 
 class World:
-    def __init__(self, kafka, redis, folder, model, seed):
-        self.kafka, self.redis, self.folder, self.model = kafka, redis, folder, model
+    def __init__(self, kafka, redis, folder, seed):
+        self.kafka, self.redis, self.folder = kafka, redis, folder
+        self.fast, self.slow = job.tiny_model(folder), job.tiny_model(folder, SLOW_LAYERS)
         self.rng = random.Random(seed)
 
-    def source(self, name, n, bad=True, **kw):
+    def source(self, name, n, model, bad=True, **kw):
         """A file of n lines and some bad ones, and its undisturbed answers."""
+        kw.setdefault("prefix_words", 30)
         rows = pool.lines(n, self.rng.randint(1, 10 ** 6), **kw)
         if bad:
             for i, field in enumerate([{"max_tokens": -1}, {"temperature": "hot"}, {"messages": 5, "prompt": None}, {"stream": True}]):
@@ -39,16 +42,16 @@ class World:
             with open(path, "ab") as f:
                 f.write(b'{"custom_id": "torn", "body": {\n')
                 f.write(b'{"custom_id": "latin-1 \xe9", "body": {}}\n')
-        return path, pool.reference(self.folder, path, self.model, name + "-reference")
+        return path, pool.reference(self.folder, path, model, name + "-reference")
 
-    def pool(self, name, **settings):
-        return Pool(self.kafka, self.redis, name, self.model, self.folder, **settings)
+    def pool(self, name, model, **settings):
+        return Pool(self.kafka, self.redis, name, model, self.folder, **settings)
 
 
 def end_to_end(world):
     """(a) two workers; every answer equal to the file job's; dead letters are error lines."""
-    path, want = world.source("plain", 400)
-    with world.pool("plain") as p:
+    path, want = world.source("plain", 400, world.fast)
+    with world.pool("plain", world.fast) as p:
         p.submit(path)
         p.start(1)
         p.start(2)
@@ -59,9 +62,9 @@ def end_to_end(world):
 
 def come_and_go(world):
     """(b) a third joins, one leaves by SIGTERM: it hands over in time, and the others go on from its frames."""
-    path, want = world.source("members", 500, max_tokens=(40, 200))
-    with world.pool("members", **SLOW) as p:
-        submit = p.submit_slowly(path, 60)
+    path, want = world.source("members", 150, world.slow, max_tokens=(40, 200))
+    with world.pool("members", world.slow, **SLOW) as p:
+        submit = p.submit_slowly(path, 15)
         p.start(1).until_ready()
         p.start(2).until_ready()
         time.sleep(1.5)
@@ -76,10 +79,10 @@ def come_and_go(world):
 
 def failpoints(world):
     """(c) kill -9 at every durable step of a worker, while another one is there."""
-    path, want = world.source("points", 2000, max_tokens=(10, 80))
+    path, want = world.source("points", 700, world.slow, max_tokens=(10, 120))
     reached = []
-    with world.pool("points", **SLOW) as p:
-        submit = p.submit_slowly(path, 30)
+    with world.pool("points", world.slow, **SLOW) as p:
+        submit = p.submit_slowly(path, 6)
         p.start(1).until_ready()
         for name in FAILPOINTS:
             w = p.start(2, failpoint=name)
@@ -183,12 +186,12 @@ class Chaos:
 
 def chaos(world):
     """(c) random deaths of everything."""
-    path, want = world.source("chaos", 1200, max_tokens=(20, 200))
+    path, want = world.source("chaos", 500, world.slow, max_tokens=(20, 200))
     faults = ["worker_killed"] * 5 + ["worker_drained"] * 2 + ["worker_stopped", "broker_restarted", "broker_killed", "redis_emptied",
               "redis_killed", "redis_hangs", "redis_full", "redis_demoted", "redis_scripts_flushed"]
     world.rng.shuffle(faults)
-    with world.pool("chaos", **SLOW) as p:
-        submit = p.submit_slowly(path, 15)
+    with world.pool("chaos", world.slow, **SLOW) as p:
+        submit = p.submit_slowly(path, 6)
         c = Chaos(world, p)
         c.run(faults)
         submit.send_signal(signal.SIGTERM)
@@ -257,7 +260,7 @@ def main():
     if args[:1] == ["--seed"]:
         seed, args = int(args[1]), args[2:]
     with job.folder() as folder, services.Kafka() as kafka, services.Redis() as redis:
-        world = World(kafka, redis, folder, job.tiny_model(folder), seed)
+        world = World(kafka, redis, folder, seed)
         for part in PARTS:
             if not args or part.__name__ in args:
                 part(world)

@@ -3,7 +3,7 @@
  *   make KIND PARTITIONS | config KIND NAME | ranges KIND
  *   open ID | begin | commit | abort | close
  *   add KIND PARTITION KEY VALUE [NAME=BYTES ...]             PARTITION -1: by the key
- *   scan KIND [FROM ...]          prints "PARTITION OFFSET KEY VALUE NAME=BYTES ..."
+ *   scan KIND [FROM ...]          prints "PARTITION OFFSET TIMESTAMP KEY VALUE NAME=BYTES ..."
  *   commits GROUP                 prints "PARTITION OFFSET METADATA"
  *   place GROUP PARTITION OFFSET METADATA */
 #define _POSIX_C_SOURCE 200809L
@@ -87,7 +87,7 @@ static status scan(struct tool *t, char **word, int n)
         }
         if (st != ST_OK)
             break;
-        printf("%d %" PRId64 " ", r->source, r->offset);
+        printf("%d %" PRId64 " %" PRId64 " ", r->source, r->offset, r->timestamp_ms);
         bytes_print(r->key, r->key_n);
         putchar(' ');
         bytes_print(r->value, r->value_n);

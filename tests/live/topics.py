@@ -25,8 +25,9 @@ class Record:
     def __init__(self, line):
         words = line.split(" ")
         self.partition, self.offset = int(words[0]), int(words[1])
-        self.key, self.value = from_hex(words[2]), from_hex(words[3])
-        self.headers = [(w.split("=", 1)[0], from_hex(w.split("=", 1)[1])) for w in words[4:]]
+        self.timestamp_s = int(words[2]) / 1000
+        self.key, self.value = from_hex(words[3]), from_hex(words[4])
+        self.headers = [(w.split("=", 1)[0], from_hex(w.split("=", 1)[1])) for w in words[5:]]
 
     def header(self, name):
         """The last of that name as text; None: absent."""
