@@ -1,5 +1,5 @@
-/* Pages of keys and values, and what reads and writes them. Layout of a page: for each layer and KV head keys [16][dim],
- * then values [16][dim], bf16; all layers of a page lie together, so a page is copied at once. */
+/* Pages of keys and values, and what reads and writes them. Layout of a page: launch.h; all layers of a page lie
+ * together, so a page is copied at once. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -11,6 +11,12 @@ struct kv {
     size_t page_elems;
     uint16_t *data;
 };
+
+/* launch.h: pages. */
+static int swizzle_of(int dim)
+{
+    return dim == 64 || dim == 128 || dim == 256 ? 7 : 0;
+}
 
 /* ---- the pool ---- */
 
@@ -100,7 +106,7 @@ status cuda_kv_positions_move(struct device *d, struct kv *kv, const struct kv_m
     }
     TRY(cuda_send_ints(c, &moves->src, 4 * moves_n, &sent));
     TRY(st_cuda(launch_positions_move(c->stream, kv->data, kv->page_elems, kv->shape.layers_n * kv->shape.kv_heads_n,
-                                      kv->shape.head_dim, (const struct launch_move *)sent, moves_n), "move of positions"));
+                                      kv->shape.head_dim, swizzle_of(kv->shape.head_dim), (const struct launch_move *)sent, moves_n), "move of positions"));
 out:
     return st;
 }
@@ -143,7 +149,7 @@ status cuda_rope_write(struct device *d, const void *qkv, const struct step *s, 
     struct cuda_device *c = cuda_of(d);
     struct launch_rope r = {
         .qkv = qkv, .slot = c->step.slot, .rows_n = s->rows_n, .heads_n = a->heads_n, .kv_heads_n = a->kv_heads_n,
-        .dim = a->head_dim, .half = rope->dim / 2, .neighbours = rope->pairs == ROPE_NEIGHBOURS,
+        .dim = a->head_dim, .swizzle = swizzle_of(a->head_dim), .half = rope->dim / 2, .neighbours = rope->pairs == ROPE_NEIGHBOURS,
         .scale = (float)(a->scale * LOG2_E), .kv = layer_of(kv, layer), .page_elems = kv->page_elems, .q = q,
     };
     status st = ST_OK;
@@ -171,7 +177,7 @@ status cuda_attention(struct device *d, const void *q, const struct step *s, int
     struct launch_attention l = {
         .q = q, .pos = c->step.pos, .pages = c->step.pages, .tree = c->step.tree, .kv = layer_of(kv, layer),
         .page_elems = kv->page_elems, .heads_n = a->heads_n, .kv_heads_n = a->kv_heads_n, .dim = a->head_dim,
-        .window = a->window, .softcap = (float)(a->softcap * LOG2_E), .out = out,
+        .swizzle = swizzle_of(a->head_dim), .window = a->window, .softcap = (float)(a->softcap * LOG2_E), .out = out,
     };
     size_t entry_bytes = (size_t)a->kv_heads_n * (size_t)a->head_dim * sizeof *l.sums;
     status st = ST_OK;

@@ -1,6 +1,6 @@
 /* attention: out[query] = sum_p softmax_p(q . k_p) v_p over the positions p that the query's row sees
  * Shapes    q, out [rows, heads, dim] bf16 (q carries scale * log2 e); a page's part of one KV head: keys [16][dim], then
- *           values [16][dim], bf16; sums [entries, kv_heads, dim] fp32
+ *           values [16][dim], bf16, swizzled (launch.h) so that a page is copied as it lies; sums [entries, kv_heads, dim]
  * Needs     dim % 8 == 0, dim <= 256; values in pages are finite (rope.cu)
  * Launch    tiles: grid = (items / 4, kv_heads), 4 warps, each with a ring of pages and 16 queries of its own;
  *           chunks: grid = (items, kv_heads), 8 warps of 16 queries that share a ring of blocks of 64 positions;
@@ -17,6 +17,8 @@
 #include "kernels/cuda/bits.cuh"
 #include "kernels/cuda/launch.h"
 
+#include <limits.h>
+
 #define MAX_START (-1e30f)         /* finite: where nothing is seen sums must stay as they are */
 #define PAGES_A_BLOCK (ATTEND_BLOCK / CUDA_PAGE)
 #define BLOCKS_A_SPLIT (ATTEND_SPLIT / ATTEND_BLOCK)
@@ -27,44 +29,6 @@ static __device__ __forceinline__ float exp2_fast(float x)
 
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
-}
-
-/* ---- shared memory: rows of DIM bf16, 16-byte chunks swizzled by row so that ldmatrix meets no bank twice ---- */
-
-template <int DIM>
-static __device__ __forceinline__ uint32_t chunk_at(uint32_t base, int row, int chunk)
-{
-    return base + (uint32_t)(row * DIM * 2 + ((chunk ^ (row & 7)) << 4));
-}
-
-static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool there)
-{
-    int bytes = there ? 16 : 0;    /* the rest of the 16 is zero */
-
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-}
-
-static __device__ __forceinline__ void copies_commit(void)
-{
-    asm volatile("cp.async.commit_group;");
-}
-
-template <int N>
-static __device__ __forceinline__ void copies_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N));
-}
-
-static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-}
-
-static __device__ __forceinline__ void load_matrices_turned(uint32_t r[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
 /* ---- one warp: 16 queries; a lane has parts of queries g = lane / 4 and g + 8 ---- */
@@ -152,28 +116,36 @@ static __device__ __forceinline__ void page_add(struct sums<DIM> &sums, const fl
     }
 }
 
-struct seen { int first[2], last[2]; };        /* positions that the lane's two queries see; last -1: none */
+/* Positions that the lane's two queries see (last -1: none); those that all queries of the warp see. */
+struct seen { int first[2], last[2], all_first, all_last; };
 
-/* Scores of a block to weights; the sums turn to the new maximum. */
+/* Scores of a block to weights; the sums turn to the new maximum. halves 1: queries from 8 on are not there, and nobody
+ * reads what becomes of them. */
 template <int DIM>
 static __device__ __forceinline__ void block_weigh(struct sums<DIM> &sums, float (*s)[4], const struct seen &seen,
-                                                   int block, float softcap)
+                                                   int block, int halves, float softcap)
 {
     int at = block * ATTEND_BLOCK + threadIdx.x % 4 * 2;
 
+    if (softcap > 0)
 #pragma unroll
-    for (int i = 0; i < ATTEND_BLOCK / 8; i++)
+        for (int i = 0; i < ATTEND_BLOCK / 8; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            int p = at + i * 8 + j % 2;
-            float x = s[i][j];
+            for (int j = 0; j < 4; j++)
+                s[i][j] = softcap * tanhf(s[i][j] / softcap);
+    if (block * ATTEND_BLOCK < seen.all_first || (block + 1) * ATTEND_BLOCK - 1 > seen.all_last)
+#pragma unroll
+        for (int i = 0; i < ATTEND_BLOCK / 8; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int p = at + i * 8 + j % 2;
 
-            if (softcap > 0)
-                x = softcap * tanhf(x / softcap);
-            s[i][j] = p >= seen.first[j / 2] && p <= seen.last[j / 2] ? x : -INFINITY;
-        }
+                s[i][j] = p >= seen.first[j / 2] && p <= seen.last[j / 2] ? s[i][j] : -INFINITY;
+            }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        if (h == halves)
+            break;
         float max = sums.max[h], turn, weight = sums.weight[h];
 
 #pragma unroll
@@ -267,22 +239,38 @@ static __device__ __forceinline__ void queries_load(const struct launch_attentio
         seen->last[h] = p.row >= 0 ? a.pos[p.row] : -1;
         seen->first[h] = a.window > 0 ? seen->last[h] - a.window + 1 : 0;
     }
+    /* a query that is not there has zeros for a query and nobody who reads its result: it may see anything */
+    seen->all_last = INT_MAX;
+    seen->all_first = 0;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        if (seen->last[h] >= 0) {
+            seen->all_last = min(seen->all_last, seen->last[h]);
+            seen->all_first = max(seen->all_first, seen->first[h]);
+        }
+    seen->all_last = __reduce_min_sync(0xffffffffu, seen->all_last);
+    seen->all_first = __reduce_max_sync(0xffffffffu, seen->all_first);
 }
 
 /* ---- keys and values through shared memory ---- */
 
 /* Loads come in units of UNIT pages: keys of a unit, ..., values of a unit, ... of each block in turn, into a ring of
- * SLOTS; THREADS threads share it. */
+ * SLOTS; THREADS threads share it. Page numbers are fetched a block ahead: an address that waits for one waits as long as
+ * for a page itself. */
 template <int DIM, int UNIT, int SLOTS, int THREADS>
 struct ring {
+    static const int COPIES = UNIT * CUDA_PAGE * (DIM / 8) / THREADS;      /* of 16 bytes, of one thread, in a unit */
+    static const int NUMBERS = UNIT == 1 ? PAGES_A_BLOCK : COPIES;         /* pages that a thread copies from in a block */
     uint32_t base;
     const uint16_t *part;          /* keys of page 0, this layer and head */
     const int32_t *pages, *tree;   /* tree: NULL for a chain */
     size_t page_elems;
-    int dim, cached_n;
+    int dim, swizzle, cached_n;
+    bool plain;                    /* pages are copied as they lie: a chain, and rows of DIM */
     int end;                       /* first position that nobody sees */
     int block, blocks_end, unit;   /* next load: units of keys, then of values */
-    int loaded, used;
+    int slot_in, slot_out;
+    int page[NUMBERS], next[NUMBERS];          /* of this block and the one after */
 };
 
 #define UNIT_BYTES (UNIT * CUDA_PAGE * DIM * 2)
@@ -297,35 +285,83 @@ static __device__ __forceinline__ int units_of(int end, int block)
     return units < UNITS_A_BLOCK ? units : UNITS_A_BLOCK;
 }
 
+#define PART_BYTES (CUDA_PAGE * DIM * 2)       /* keys or values of a page */
+
+/* Numbers of the pages of a block that this thread copies from; where nothing is seen any page will do. */
+template <int DIM, int UNIT, int SLOTS, int THREADS>
+static __device__ __forceinline__ void pages_fetch(const struct ring<DIM, UNIT, SLOTS, THREADS> &r, int block, int *page)
+{
+    int thread = threadIdx.x % THREADS;
+
+#pragma unroll
+    for (int i = 0; i < r.NUMBERS; i++) {
+        int p = block * ATTEND_BLOCK + (UNIT == 1 ? i : (i * THREADS + thread) * 16 / PART_BYTES) * CUDA_PAGE;
+
+        page[i] = p < r.end && block < r.blocks_end ? r.pages[p / CUDA_PAGE] : 0;
+    }
+}
+
+/* Position by position: rows of a draft tree, whose slots are anywhere, and heads that do not fill a row of DIM. */
+template <int DIM, int UNIT, int SLOTS, int THREADS>
+static __device__ __forceinline__ void unit_gather(const struct ring<DIM, UNIT, SLOTS, THREADS> &r, uint32_t to, int first,
+                                                   bool values)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x % THREADS; i < UNIT * CUDA_PAGE * (DIM / 8); i += THREADS) {
+        int row = i / (DIM / 8), chunk = i % (DIM / 8), p = first + row, slot = p;
+        const uint16_t *from = r.part;
+        bool there = p < r.end && chunk * 8 < r.dim;
+
+        if (there) {
+            if (r.tree != NULL && p >= r.cached_n)
+                slot = r.tree[p - r.cached_n];
+            from += (size_t)r.pages[slot / CUDA_PAGE] * r.page_elems +
+                    (size_t)((values ? CUDA_PAGE : 0) + slot % CUDA_PAGE) * r.dim + (chunk ^ (slot & r.swizzle)) * 8;
+        }
+        copy_async(chunk_at<DIM>(to, row, chunk), from, there);
+    }
+}
+
 template <int DIM, int UNIT, int SLOTS, int THREADS>
 static __device__ __forceinline__ void ring_load(struct ring<DIM, UNIT, SLOTS, THREADS> &r)
 {
-    int thread = threadIdx.x % THREADS, units;
+    int thread = threadIdx.x % THREADS;
 
     if (r.block < r.blocks_end) {
-        units = units_of<UNIT>(r.end, r.block);
+        int units = units_of<UNIT>(r.end, r.block), unit = r.unit < units ? r.unit : r.unit - units;
         const bool values = r.unit >= units;
-        int first = r.block * ATTEND_BLOCK + (values ? r.unit - units : r.unit) * UNIT * CUDA_PAGE;
-        uint32_t to = r.base + (uint32_t)(r.loaded % SLOTS * UNIT_BYTES);
+        uint32_t to = r.base + (uint32_t)(r.slot_in * UNIT_BYTES);
 
-#pragma unroll
-        for (int i = 0; i < UNIT * CUDA_PAGE * (DIM / 8); i += THREADS) {
-            int row = (i + thread) / (DIM / 8), chunk = (i + thread) % (DIM / 8), p = first + row, slot = p;
-            const uint16_t *from = r.part;
-            bool there = p < r.end && chunk * 8 < r.dim;
+        if (r.plain) {
+            const uint16_t *from = r.part + (values ? PART_BYTES / 2 : 0);
+            int number = r.page[0];
 
-            if (there) {
-                if (r.tree != NULL && p >= r.cached_n)
-                    slot = r.tree[p - r.cached_n];
-                from += (size_t)r.pages[slot / CUDA_PAGE] * r.page_elems +
-                        (size_t)((values ? CUDA_PAGE : 0) + slot % CUDA_PAGE) * r.dim + chunk * 8;
+            if (UNIT == 1) {       /* no run-time index into registers */
+                number = unit == 1 ? r.page[1 % r.NUMBERS] : number;
+                number = unit == 2 ? r.page[2 % r.NUMBERS] : number;
+                number = unit == 3 ? r.page[3 % r.NUMBERS] : number;
+                from += (size_t)number * r.page_elems + thread * 8;
             }
-            copy_async(chunk_at<DIM>(to, row, chunk), from, there);
+#pragma unroll
+            for (int i = 0; i < r.COPIES; i++) {
+                int at = (i * THREADS + thread) * 16;
+
+                if (UNIT == 1)
+                    copy_async(to + at, from + i * THREADS * 8, true);
+                else
+                    copy_async(to + at, from + (size_t)r.page[i] * r.page_elems + at % PART_BYTES / 2, true);
+            }
+        } else {
+            unit_gather(r, to, r.block * ATTEND_BLOCK + unit * UNIT * CUDA_PAGE, values);
         }
-        r.loaded++;
+        r.slot_in = r.slot_in == SLOTS - 1 ? 0 : r.slot_in + 1;
         if (++r.unit == 2 * units) {
             r.unit = 0;
             r.block++;
+#pragma unroll
+            for (int i = 0; i < r.NUMBERS; i++)
+                r.page[i] = r.next[i];
+            pages_fetch(r, r.block + 1, r.next);
         }
     }
     copies_commit();               /* a group for every turn, so that the count of waiting ones is right */
@@ -335,8 +371,9 @@ static __device__ __forceinline__ void ring_load(struct ring<DIM, UNIT, SLOTS, T
 template <int DIM, int UNIT, int SLOTS, int THREADS>
 static __device__ __forceinline__ uint32_t ring_next(struct ring<DIM, UNIT, SLOTS, THREADS> &r)
 {
-    uint32_t at = r.base + (uint32_t)(r.used++ % SLOTS * UNIT_BYTES);
+    uint32_t at = r.base + (uint32_t)(r.slot_out * UNIT_BYTES);
 
+    r.slot_out = r.slot_out == SLOTS - 1 ? 0 : r.slot_out + 1;
     copies_wait<SLOTS - 2>();
     if (THREADS == 32)
         __syncwarp();
@@ -350,7 +387,7 @@ static __device__ __forceinline__ uint32_t ring_next(struct ring<DIM, UNIT, SLOT
 template <int DIM, int UNIT, int SLOTS, int THREADS>
 static __device__ __forceinline__ void block_run(struct ring<DIM, UNIT, SLOTS, THREADS> &ring, struct sums<DIM> &sums,
                                                  const uint32_t (*q)[4], const struct seen &seen, int block, bool busy,
-                                                 float softcap)
+                                                 int halves, float softcap)
 {
     int units = units_of<UNIT>(ring.end, block);
     float s[ATTEND_BLOCK / 8][4];
@@ -371,7 +408,7 @@ static __device__ __forceinline__ void block_run(struct ring<DIM, UNIT, SLOTS, T
         }
     }
     if (busy)
-        block_weigh(sums, s, seen, block, softcap);
+        block_weigh(sums, s, seen, block, halves, softcap);
 #pragma unroll
     for (int u = 0; u < UNITS_A_BLOCK; u++)
         if (u < units) {
@@ -463,11 +500,15 @@ static __device__ __forceinline__ void ring_open(struct ring<DIM, UNIT, SLOTS, T
     r.tree = item.tree >= 0 ? a.tree + item.tree : NULL;
     r.page_elems = a.page_elems;
     r.dim = a.dim;
+    r.swizzle = a.swizzle;
     r.cached_n = item.cached_n;
+    r.plain = item.tree < 0 && a.dim == DIM;
     r.end = end;
     r.block = block;
     r.blocks_end = blocks_end;
-    r.unit = r.loaded = r.used = 0;
+    r.unit = r.slot_in = r.slot_out = 0;
+    pages_fetch(r, block, r.page);
+    pages_fetch(r, block + 1, r.next);
 #pragma unroll
     for (int i = 0; i < SLOTS - 1; i++)
         ring_load(r);
@@ -479,11 +520,12 @@ static __device__ __forceinline__ void ring_open(struct ring<DIM, UNIT, SLOTS, T
 #define TILE_SLOTS 6
 #define CHUNK_WARPS (ATTEND_CHUNK_QUERIES / 16)
 #define CHUNK_SLOTS 4
+#define FOLD_AHEAD 8               /* splits whose sums are on the way together */
 
 extern __shared__ __align__(128) char shared[];
 
 template <int DIM>
-static __global__ void __launch_bounds__(TILE_WARPS * 32) attend_tiles(struct launch_attention a,
+static __global__ void __launch_bounds__(TILE_WARPS * 32, DIM == 64 ? 3 : DIM == 128 ? 2 : 1) attend_tiles(struct launch_attention a,
                                                                        const struct attend_item *items, int items_n)
 {
     int warp = threadIdx.x / 32, index = blockIdx.x * TILE_WARPS + warp;
@@ -505,7 +547,7 @@ static __global__ void __launch_bounds__(TILE_WARPS * 32) attend_tiles(struct la
     queries_load<DIM>(a, item, 0, q, &seen);
     sums_clear(sums);
     for (; block < blocks_end; block++)
-        block_run(ring, sums, q, seen, block, true, a.softcap);
+        block_run(ring, sums, q, seen, block, true, item.queries_n > 8 ? 2 : 1, a.softcap);
     weights_join(sums);
     copies_wait<0>();
     if (item.entry >= 0)
@@ -515,7 +557,7 @@ static __global__ void __launch_bounds__(TILE_WARPS * 32) attend_tiles(struct la
 }
 
 template <int DIM>
-static __global__ void __launch_bounds__(CHUNK_WARPS * 32) attend_chunks(struct launch_attention a,
+static __global__ void __launch_bounds__(CHUNK_WARPS * 32, 1) attend_chunks(struct launch_attention a,
                                                                          const struct attend_item *items)
 {
     int warp = threadIdx.x / 32;
@@ -535,7 +577,7 @@ static __global__ void __launch_bounds__(CHUNK_WARPS * 32) attend_chunks(struct 
     for (; block < blocks_end; block++) {
         bool busy = block * ATTEND_BLOCK <= own_last && (block + 1) * ATTEND_BLOCK > own_first;
 
-        block_run(ring, sums, q, seen, block, busy, a.softcap);
+        block_run(ring, sums, q, seen, block, busy, 2, a.softcap);
         if ((block + 1) % BLOCKS_A_SPLIT == 0 || block + 1 == blocks_end) {
             weights_join(sums);
             sums_fold(all, sums);
@@ -558,15 +600,27 @@ static __global__ void __launch_bounds__(128) attend_fold(struct launch_attentio
         for (int at = lane * 2; at < a.dim; at += 64) {
             float max = MAX_START, weight = 0, x = 0, y = 0;
 
-            for (int split = 0; split < f.splits_n; split++) {
-                size_t entry = ((size_t)f.entry + (size_t)split * f.queries_n + i) * a.kv_heads_n + blockIdx.y;
-                float2 w = a.weights[entry], v = *(const float2 *)(a.sums + entry * a.dim + at);
-                struct turn t = turn_of(max, w.x);
+            for (int first = 0; first < f.splits_n; first += FOLD_AHEAD) {
+                float2 w[FOLD_AHEAD], v[FOLD_AHEAD];
 
-                max = t.max;
-                weight = folded(t, weight, w.y);
-                x = folded(t, x, v.x);
-                y = folded(t, y, v.y);
+#pragma unroll
+                for (int j = 0; j < FOLD_AHEAD; j++)
+                    if (first + j < f.splits_n) {
+                        size_t entry = ((size_t)f.entry + (size_t)(first + j) * f.queries_n + i) * a.kv_heads_n + blockIdx.y;
+
+                        w[j] = a.weights[entry];
+                        v[j] = *(const float2 *)(a.sums + entry * a.dim + at);
+                    }
+#pragma unroll
+                for (int j = 0; j < FOLD_AHEAD; j++)
+                    if (first + j < f.splits_n) {
+                        struct turn t = turn_of(max, w[j].x);
+
+                        max = t.max;
+                        weight = folded(t, weight, w[j].y);
+                        x = folded(t, x, v[j].x);
+                        y = folded(t, y, v[j].y);
+                    }
             }
             *(uint32_t *)(to + at) = finished(x, y, __frcp_rn(weight));
         }
@@ -575,28 +629,39 @@ static __global__ void __launch_bounds__(128) attend_fold(struct launch_attentio
 
 /* ---- launchers ---- */
 
+static const int tile_bytes = TILE_WARPS * TILE_SLOTS * CUDA_PAGE * 2, chunk_bytes = CHUNK_SLOTS * ATTEND_BLOCK * 2;
+
+template <int DIM>
+static cudaError_t init(void)
+{
+    cudaError_t e = cudaFuncSetAttribute(attend_tiles<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, tile_bytes * DIM);
+
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(attend_chunks<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, chunk_bytes * DIM);
+    return e;
+}
+
+cudaError_t launch_attend_init(void)
+{
+    cudaError_t e = init<64>();
+
+    if (e == cudaSuccess)
+        e = init<128>();
+    return e == cudaSuccess ? init<256>() : e;
+}
+
 template <int DIM>
 static cudaError_t tiles(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items, int items_n)
 {
-    int bytes = TILE_WARPS * TILE_SLOTS * CUDA_PAGE * DIM * 2;
-    cudaError_t e = cudaFuncSetAttribute(attend_tiles<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-
-    if (e != cudaSuccess)
-        return e;
     attend_tiles<DIM><<<dim3((unsigned)((items_n + TILE_WARPS - 1) / TILE_WARPS), (unsigned)a->kv_heads_n),
-                        TILE_WARPS * 32, bytes, s>>>(*a, items, items_n);
+                        TILE_WARPS * 32, tile_bytes * DIM, s>>>(*a, items, items_n);
     return cudaGetLastError();
 }
 
 template <int DIM>
 static cudaError_t chunks(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items, int items_n)
 {
-    int bytes = CHUNK_SLOTS * ATTEND_BLOCK * DIM * 2;
-    cudaError_t e = cudaFuncSetAttribute(attend_chunks<DIM>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-
-    if (e != cudaSuccess)
-        return e;
-    attend_chunks<DIM><<<dim3((unsigned)items_n, (unsigned)a->kv_heads_n), CHUNK_WARPS * 32, bytes, s>>>(*a, items);
+    attend_chunks<DIM><<<dim3((unsigned)items_n, (unsigned)a->kv_heads_n), CHUNK_WARPS * 32, chunk_bytes * DIM, s>>>(*a, items);
     return cudaGetLastError();
 }
 

@@ -39,4 +39,44 @@ __device__ __forceinline__ void mma_16816(float c[4], const uint32_t a[4], uint3
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// 16 bytes to shared memory while the thread goes on; there false: zeros.
+__device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool there)
+{
+    int bytes = there ? 16 : 0;
+
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+__device__ __forceinline__ void copies_commit(void)
+{
+    asm volatile("cp.async.commit_group;");
+}
+
+// All but the N groups committed last have arrived, for this thread.
+template <int N>
+__device__ __forceinline__ void copies_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N));
+}
+
+// Four 8 x 8 matrices; lanes 8i .. 8i + 7 point at the rows of matrix i.
+__device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+__device__ __forceinline__ void load_matrices_turned(uint32_t r[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+// A row of shared memory of WIDTH bf16 is chunks of 16 bytes, swizzled by row so that ldmatrix meets no bank twice.
+template <int WIDTH>
+__device__ __forceinline__ uint32_t chunk_at(uint32_t base, int row, int chunk)
+{
+    return base + (uint32_t)(row * WIDTH * 2 + ((chunk ^ (row & 7)) << 4));
+}
+
 #endif

@@ -145,6 +145,8 @@ status cuda_device_open(const struct config *cfg, struct device **out, struct er
     TRY(info_fill(c, err));
     c->base.info.threads_n = cfg->threads > 0 ? (int)cfg->threads : (int)(cores > 0 ? cores : 1);
     TRY(team_open(c->base.info.threads_n, &c->team, err));
+    TRY(st_cuda(launch_attend_init(), "attention"));
+    TRY(st_cuda(launch_product_init(), "products"));
     TRY(st_cuda(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
     if (cublasLtCreate(&c->lt) != CUBLAS_STATUS_SUCCESS) {
         st = error_set(err, ST_REJECT, "device=%s: cuBLASLt cannot start on %s", cfg->device, c->base.info.name);

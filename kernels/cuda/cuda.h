@@ -82,7 +82,8 @@ status cuda_plan_find(struct cuda_device *c, const struct step *s, int group, in
 /* ---- products (product.c) ---- */
 
 #define PRODUCT_BUCKETS 15
-struct product_plan { bool lt; cublasLtMatmulAlgo_t algo; };
+enum product_by { PRODUCT_CHAIN, PRODUCT_FEW, PRODUCT_LT };  /* what runs: product.cu's two kernels, or cuBLASLt */
+struct product_plan { enum product_by by; cublasLtMatmulAlgo_t algo; };
 struct product_shape {
     int n, k;
     struct product_plan plan[PRODUCT_BUCKETS];
@@ -125,7 +126,6 @@ struct cuda_device {
     struct cuda_room sums, weights;            /* attention's splits */
     struct cuda_room workspace;    /* of cuBLASLt */
     struct product_shape *shapes;
-    int products_own;              /* buckets for which no algorithm of cuBLASLt had the bits */
     struct launch_sampled *results;            /* pinned; filled by kernels, handed over by sync */
     int results_room, results_n, pending_n;
     struct cuda_pending pending[PENDING_MAX];

@@ -28,8 +28,8 @@ cudaError_t launch_bias(cudaStream_t s, float *out, const float *bias, int64_t r
 /* x += y + bias. */
 cudaError_t launch_add_bias(cudaStream_t s, float *x, const float *y, const float *bias, int64_t rows_n, int n);
 cudaError_t launch_softcap(cudaStream_t s, float *x, int64_t n, float cap);
-/* out[r, i] = act(in[r, i]) * in[r, ff + i]; gelu: tanh form, else silu. */
-cudaError_t launch_gate(cudaStream_t s, const float *in, int64_t rows_n, int ff, int gelu, uint16_t *out);
+/* out[r, i] = act(in[r, i]) * in[r, ff + i]; gelu: tanh form, else silu. rows_n < 65536; in and out 16-byte aligned. */
+cudaError_t launch_gate(cudaStream_t s, const float *in, int rows_n, int ff, int gelu, uint16_t *out);
 /* fp32 to bf16, nearest even. */
 cudaError_t launch_pack(cudaStream_t s, const float *in, int64_t n, uint16_t *out);
 /* Numbers in [-1, 1) from (seed, index). */
@@ -41,7 +41,7 @@ cudaError_t launch_compare(cudaStream_t s, const float *a, const float *b, const
 cudaError_t launch_pages_copy(cudaStream_t s, char *pool, size_t page_bytes, const int32_t *src, const int32_t *dst,
                               int pages_n);
 struct launch_move { int32_t src, at, dst, to; };
-cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim,
+cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim, int swizzle,
                                   const struct launch_move *moves, int moves_n);
 /* Reads n 16-byte words (the ceiling of reading). */
 cudaError_t launch_read(cudaStream_t s, const void *from, int64_t n, unsigned *sink);
@@ -50,6 +50,17 @@ cudaError_t launch_read(cudaStream_t s, const void *from, int64_t n, unsigned *s
 
 cudaError_t launch_product(cudaStream_t s, const uint16_t *w, int n, int k, const uint16_t *in, int rows_n, int add,
                            float *out);
+
+#define PRODUCT_FEW_ROWS 32
+cudaError_t launch_product_init(void);         /* once on each device */
+/* The same for 1 to PRODUCT_FEW_ROWS rows; k % 8 == 0, w and in 16-byte aligned. */
+cudaError_t launch_product_few(cudaStream_t s, const uint16_t *w, int n, int k, const uint16_t *in, int rows_n, int add,
+                               float *out);
+
+/* ---- pages ----
+ * Of one layer and KV head: keys [16][dim], then values [16][dim], bf16. In a row the 16-byte chunk c of position p of the
+ * page stands at c ^ (p & swizzle), so that a page can be copied to shared memory as it lies and be read there without
+ * bank conflicts. swizzle: 7 where a row is 8, 16 or 32 chunks (dim 64, 128, 256), else 0. */
 
 /* ---- rope.cu ---- */
 
@@ -61,7 +72,7 @@ struct launch_rope {
     const float *qkv;
     const float2 *turns;           /* [rows][half] */
     const int32_t *slot;           /* [rows] page * CUDA_PAGE + position inside it */
-    int rows_n, heads_n, kv_heads_n, dim, half, neighbours;
+    int rows_n, heads_n, kv_heads_n, dim, swizzle, half, neighbours;
     float scale;                   /* of queries */
     const float *q_norm, *k_norm;  /* NULL: none */
     float eps;
@@ -98,12 +109,13 @@ struct launch_attention {
     const int32_t *pos, *pages, *tree;
     const uint16_t *kv;            /* first element of the layer in page 0 */
     size_t page_elems;
-    int heads_n, kv_heads_n, dim, window;
+    int heads_n, kv_heads_n, dim, swizzle, window;
     float softcap;                 /* in powers of 2: softcap * log2(e); 0: off */
     float *sums;                   /* [entries][kv_heads][dim] */
     float2 *weights;               /* [entries][kv_heads] (max, sum) */
     uint16_t *out;
 };
+cudaError_t launch_attend_init(void);          /* once on each device, before the others */
 /* Items of ATTEND_TILE_QUERIES queries, one warp each. */
 cudaError_t launch_attend_tiles(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items,
                                 int items_n);

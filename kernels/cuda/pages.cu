@@ -15,10 +15,10 @@ static __global__ void pages_copy(char *pool, size_t page_bytes, const int32_t *
         to[i] = from[i];
 }
 
-/* A thread moves the same words of a position in every move, so that moves of one thread are in order; a word of a
- * position is touched by that thread alone. */
-static __global__ void positions_move(uint16_t *pool, size_t page_elems, int dim, const struct launch_move *moves,
-                                      int moves_n)
+/* A thread moves the same word of a position in every move, so that moves of one thread are in order; that word, wherever
+ * in its row it stands, is touched by that thread alone. */
+static __global__ void positions_move(uint16_t *pool, size_t page_elems, int dim, int swizzle,
+                                      const struct launch_move *moves, int moves_n)
 {
     int words = dim / 8;
 
@@ -31,8 +31,8 @@ static __global__ void positions_move(uint16_t *pool, size_t page_elems, int dim
             size_t half = w < words ? 0 : (size_t)CUDA_PAGE * dim;
             int word = w < words ? w : w - words;
 
-            ((uint4 *)(to + half + (size_t)m.to * dim))[word] =
-                ((const uint4 *)(from + half + (size_t)m.at * dim))[word];
+            ((uint4 *)(to + half + (size_t)m.to * dim))[word ^ (m.to & swizzle)] =
+                ((const uint4 *)(from + half + (size_t)m.at * dim))[word ^ (m.at & swizzle)];
         }
     }
 }
@@ -44,9 +44,9 @@ cudaError_t launch_pages_copy(cudaStream_t s, char *pool, size_t page_bytes, con
     return cudaGetLastError();
 }
 
-cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim,
+cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim, int swizzle,
                                   const struct launch_move *moves, int moves_n)
 {
-    positions_move<<<parts_n, 64, 0, s>>>(pool, page_elems, dim, moves, moves_n);
+    positions_move<<<parts_n, 64, 0, s>>>(pool, page_elems, dim, swizzle, moves, moves_n);
     return cudaGetLastError();
 }

@@ -2,18 +2,23 @@
  *
  * Which algorithm is fastest depends on the number of rows; which bits come out must not. Every algorithm that does not
  * split k has the bits of a plain chain of m16n8k16 over k (product.cu), whatever its tile. So for each shape and bucket
- * of rows an algorithm without a split is chosen, and at loading its result on random rows is compared with the chain,
- * bit for bit, as a product and as an addition to a residual. One that differs is passed over; where all differ, and for
- * shapes that cuBLASLt has no aligned kernel for, the chain itself runs. */
+ * of rows the fastest algorithm without a split is chosen, by timing: the library's own first choice for few rows and a
+ * long k rests on a split, and without it another bucket's algorithm may be several times faster. At loading its result
+ * on random rows is compared with the chain, bit for bit, as a product and as an addition to a residual. One that differs
+ * is passed over; where all differ, and for shapes that cuBLASLt has no aligned kernel for, the chain itself runs. */
 #include "kernels/cuda/cuda.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
-#define CANDIDATES_MAX 24
+#define CANDIDATES_MAX 8           /* for each row count: the library names its best first */
+#define SET_MAX 64                 /* different algorithms of all buckets of a shape */
+#define CROSS_ROWS_MAX 512         /* beyond, only the bucket's own algorithms are tried */
+#define TIMED_RUNS 4
 #define CHECK_ROWS_MAX 2048
 #define CHECK_BYTES_MAX ((size_t)512 << 20)    /* of fp32 results of a check */
 #define SCRATCH_BYTES_MAX ((size_t)128 << 20)  /* of a gated product before its activation: more rows go in pieces */
@@ -73,6 +78,14 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
+static status own_run(struct cuda_device *c, const struct cuda_matrix *m, bool few, const uint16_t *in, int rows_n, bool add,
+                      float *out)
+{
+    if (few)
+        return st_cuda(launch_product_few(c->stream, m->w, m->n, m->base.k, in, rows_n, add, out), "product of few rows");
+    return st_cuda(launch_product(c->stream, m->w, m->n, m->base.k, in, rows_n, add, out), "product");
+}
+
 /* Any number of rows. */
 static status product_run(struct cuda_device *c, const struct cuda_matrix *m, const uint16_t *in, int rows_n, bool add,
                           float *out)
@@ -88,12 +101,12 @@ static status product_run(struct cuda_device *c, const struct cuda_matrix *m, co
 
         n = rows_n - r < bucket_rows[PRODUCT_BUCKETS - 1] ? rows_n - r : bucket_rows[PRODUCT_BUCKETS - 1];
         plan = &m->shape->plan[bucket_of(n)];
-        if (!plan->lt || !aligned(from) || !aligned(to)) {
-            TRY(st_cuda(launch_product(c->stream, m->w, m->n, k, from, n, add, to), "product"));
-            continue;
+        if (plan->by == PRODUCT_LT && aligned(from) && aligned(to)) {
+            TRY(lt_prepare(&l, m->n, k, n));
+            TRY(st_cublas(lt_run(c, &l, &plan->algo, m->w, from, add, to), "product"));
+        } else {
+            TRY(own_run(c, m, plan->by == PRODUCT_FEW && aligned(from), from, n, add, to));
         }
-        TRY(lt_prepare(&l, m->n, k, n));
-        TRY(st_cublas(lt_run(c, &l, &plan->algo, m->w, from, add, to), "product"));
     }
 out:
     return st;
@@ -142,31 +155,45 @@ out:
     return st;
 }
 
-/* *same: the algorithm has the chain's bits, alone and added to a residual. */
-static status check_algo(struct check *k, const cublasLtMatmulAlgo_t *algo, bool *same)
+/* Runs a plan on the check's rows; *ran false: the library has no such kernel for so many rows. */
+static status plan_run(struct check *k, const struct product_plan *plan, bool add, bool *ran)
+{
+    struct cuda_device *c = k->c;
+    struct lt_call l;
+    status st = ST_OK;
+
+    *ran = true;
+    if (plan->by != PRODUCT_LT)
+        return own_run(c, k->m, plan->by == PRODUCT_FEW, k->in.at, k->rows_n, add, k->got.at);
+    TRY(lt_prepare(&l, k->m->n, k->m->base.k, k->rows_n));
+    *ran = lt_run(c, &l, &plan->algo, k->m->w, k->in.at, add, k->got.at) == CUBLAS_STATUS_SUCCESS;
+out:
+    return st;
+}
+
+/* *same: the plan has the chain's bits, alone and added to a residual. */
+static status plan_check(struct check *k, const struct product_plan *plan, bool *same)
 {
     struct cuda_device *c = k->c;
     size_t bytes = (size_t)k->rows_n * (size_t)k->m->n * sizeof(float);
     unsigned long long differ = 0;
-    struct lt_call l;
+    bool ran = true;
     status st = ST_OK;
 
     *same = false;
-    TRY(lt_prepare(&l, k->m->n, k->m->base.k, k->rows_n));
     TRY(st_cuda(cudaMemsetAsync(k->differ.at, 0, sizeof differ, c->stream), "clear"));
-    for (int add = 0; add < 2; add++) {
+    for (int add = 0; add < 2 && ran; add++) {
         if (add)
             TRY(st_cuda(cudaMemcpyAsync(k->got.at, k->residual.at, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy"));
         else
             TRY(st_cuda(cudaMemsetAsync(k->got.at, 0xff, bytes, c->stream), "poison"));
-        if (lt_run(c, &l, algo, k->m->w, k->in.at, add != 0, k->got.at) != CUBLAS_STATUS_SUCCESS)
-            goto out;              /* it does not run with these rows: another one does */
+        TRY(plan_run(k, plan, add != 0, &ran));
         TRY(st_cuda(launch_compare(c->stream, k->got.at, k->want.at, add ? k->residual.at : NULL,
                                    (int64_t)(bytes / sizeof(float)), k->differ.at), "compare"));
     }
     TRY(st_cuda(cudaMemcpyAsync(&differ, k->differ.at, sizeof differ, cudaMemcpyDeviceToHost, c->stream), "copy"));
     TRY(st_cuda(cudaStreamSynchronize(c->stream), "check of a product"));
-    *same = differ == 0;
+    *same = ran && differ == 0;
 out:
     return st;
 }
@@ -210,27 +237,130 @@ out:
     return st;
 }
 
-static status plan_choose(struct cuda_device *c, const struct cuda_matrix *m, int rows_n, struct product_plan *plan)
+/* Ways to compute a shape, and the buckets that the library names each for. */
+struct candidate { struct product_plan plan; unsigned buckets; float us; };
+struct candidate_set { struct candidate of[SET_MAX]; int n; };
+
+static void set_add(struct candidate_set *set, const cublasLtMatmulAlgo_t *algo, int bucket)
+{
+    int i = 0;
+
+    while (i < set->n && (set->of[i].plan.by != PRODUCT_LT || memcmp(&set->of[i].plan.algo, algo, sizeof *algo) != 0))
+        i++;
+    if (i == SET_MAX)
+        return;
+    if (i == set->n)
+        set->of[set->n++] = (struct candidate){ { PRODUCT_LT, *algo }, 0, 0 };
+    set->of[i].buckets |= 1u << bucket;
+}
+
+static status set_make(struct cuda_device *c, const struct cuda_matrix *m, struct candidate_set *set)
 {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES_MAX];
-    struct check k = { .c = c, .m = m };
-    int n, i;
+    int n;
     status st = ST_OK;
 
-    plan->lt = false;
-    TRY(candidates(c, m, rows_n, found, &n));
-    TRY(check_open(&k, rows_n));
-    for (i = 0; i < n && !plan->lt; i++) {
-        if (found[i].state != CUBLAS_STATUS_SUCCESS || splits(&found[i].algo))
-            continue;
-        TRY(check_algo(&k, &found[i].algo, &plan->lt));
-        plan->algo = found[i].algo;
+    set->n = 0;
+    set->of[set->n++] = (struct candidate){ .plan.by = PRODUCT_CHAIN };
+    set->of[set->n++] = (struct candidate){ .plan.by = PRODUCT_FEW };
+    for (int b = 0; b < PRODUCT_BUCKETS; b++) {
+        set->of[0].buckets |= bucket_rows[b] <= PRODUCT_FEW_ROWS ? 1u << b : 0;
+        set->of[1].buckets |= bucket_rows[b] <= PRODUCT_FEW_ROWS ? 1u << b : 0;
+        TRY(candidates(c, m, bucket_rows[b], found, &n));
+        for (int i = 0; i < n; i++)
+            if (found[i].state == CUBLAS_STATUS_SUCCESS && !splits(&found[i].algo))
+                set_add(set, &found[i].algo, b);
     }
-    if (!plan->lt)
-        c->products_own++;
-    log_debug("cuda.product", "n=%d k=%d rows=%d candidates=%d tried=%d chosen=%s", m->n, m->base.k, rows_n, n, i,
-              plan->lt ? "cublaslt" : "own");
 out:
+    return st;
+}
+
+struct stopwatch { cudaEvent_t from, to; };
+
+/* Microseconds of a run; INFINITY: it does not run with these rows. Gives up on one that is far from `best`. */
+static status plan_time(struct check *k, const struct product_plan *plan, const struct stopwatch *w, float best, float *us)
+{
+    struct cuda_device *c = k->c;
+    bool ran = true;
+    status st = ST_OK;
+
+    *us = INFINITY;
+    TRY(plan_run(k, plan, false, &ran));       /* untimed: the first run of a kernel loads it, which takes milliseconds */
+    for (int runs = 1; ran && runs <= TIMED_RUNS; runs += TIMED_RUNS - 1) {        /* one to judge by, then the rest */
+        float ms;
+
+        TRY(st_cuda(cudaEventRecord(w->from, c->stream), "event"));
+        for (int i = 0; i < runs; i++)
+            TRY(plan_run(k, plan, false, &ran));
+        TRY(st_cuda(cudaEventRecord(w->to, c->stream), "event"));
+        TRY(st_cuda(cudaEventSynchronize(w->to), "timing of a product"));
+        TRY(st_cuda(cudaEventElapsedTime(&ms, w->from, w->to), "event"));
+        *us = ms * 1e3f / (float)runs;
+        if (*us > 2 * best)
+            goto out;
+    }
+out:
+    return st;
+}
+
+/* The fastest candidate that has the chain's bits; the chain if none has. */
+static status plan_choose(struct check *k, struct candidate_set *set, const struct stopwatch *w, int bucket,
+                          struct product_plan *plan)
+{
+    static const char *const names[] = { "chain", "few", "cublaslt" };
+    int rows_n = bucket_rows[bucket];
+    float best = INFINITY;
+    bool same = false;
+    status st = ST_OK;
+
+    *plan = (struct product_plan){ .by = PRODUCT_CHAIN };
+    TRY(check_open(k, rows_n));
+    for (int i = 0; i < set->n; i++) {
+        struct candidate *a = &set->of[i];
+        bool tried = (a->buckets >> bucket & 1) != 0 || (a->plan.by == PRODUCT_LT && rows_n <= CROSS_ROWS_MAX);
+
+        a->us = INFINITY;
+        if (tried)
+            TRY(plan_time(k, &a->plan, w, best, &a->us));
+        best = a->us < best ? a->us : best;
+    }
+    while (!same) {
+        struct candidate *first = &set->of[0];
+
+        for (int i = 1; i < set->n; i++)
+            first = set->of[i].us < first->us ? &set->of[i] : first;
+        best = first->us;
+        if (isinf(first->us))
+            break;
+        TRY(plan_check(k, &first->plan, &same));
+        if (same)
+            *plan = first->plan;
+        first->us = INFINITY;
+    }
+    log_debug("cuda.product", "n=%d k=%d rows=%d candidates=%d us=%.1f by=%s", k->m->n, k->m->base.k, rows_n, set->n,
+              (double)best, names[plan->by]);
+out:
+    return st;
+}
+
+static status shape_choose(struct cuda_device *c, const struct cuda_matrix *m, struct product_shape *s)
+{
+    struct check k = { .c = c, .m = m };
+    struct stopwatch w = { NULL, NULL };
+    struct candidate_set set;
+    status st = ST_OK;
+
+    TRY(cuda_room(&c->workspace, WORKSPACE_BYTES));
+    TRY(set_make(c, m, &set));
+    TRY(st_cuda(cudaEventCreate(&w.from), "event"));
+    TRY(st_cuda(cudaEventCreate(&w.to), "event"));
+    for (int b = 0; b < PRODUCT_BUCKETS; b++)
+        TRY(plan_choose(&k, &set, &w, b, &s->plan[b]));
+out:
+    if (w.from != NULL)
+        cuda_note(cudaEventDestroy(w.from), "event");
+    if (w.to != NULL)
+        cuda_note(cudaEventDestroy(w.to), "event");
     check_fini(&k);
     return st;
 }
@@ -238,7 +368,6 @@ out:
 status cuda_product_shape(struct cuda_device *c, struct cuda_matrix *m)
 {
     struct product_shape *s;
-    status st = ST_OK;
 
     for (s = c->shapes; s != NULL; s = s->next)
         if (s->n == m->n && s->k == m->base.k) {
@@ -251,13 +380,9 @@ status cuda_product_shape(struct cuda_device *c, struct cuda_matrix *m)
     s->next = c->shapes;
     c->shapes = s;
     m->shape = s;
-    if (s->k % 8 != 0 || s->n % 4 != 0)        /* rows that are not 16-byte aligned */
+    if (s->k % 8 != 0 || s->n % 4 != 0)        /* rows that are not 16-byte aligned: the own chain */
         return ST_OK;
-    TRY(cuda_room(&c->workspace, WORKSPACE_BYTES));
-    for (int b = 0; b < PRODUCT_BUCKETS; b++)
-        TRY(plan_choose(c, m, bucket_rows[b], &s->plan[b]));
-out:
-    return st;
+    return shape_choose(c, m, s);
 }
 
 void cuda_product_fini(struct cuda_device *c)

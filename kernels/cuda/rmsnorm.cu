@@ -8,15 +8,10 @@
 
 #define THREADS 256
 
-static __global__ void rmsnorm(const float *x, const float *w, float eps, const int32_t *rows, int dim, uint16_t *out)
+static __device__ float norm_scale(float sum, int dim, float eps)
 {
     __shared__ float part[THREADS / 32];
-    const float *from = x + (size_t)(rows != NULL ? rows[blockIdx.x] : blockIdx.x) * dim;
-    uint16_t *to = out + (size_t)blockIdx.x * dim;
-    float sum = 0, scale;
 
-    for (int i = threadIdx.x; i < dim; i += THREADS)
-        sum = fmaf(from[i], from[i], sum);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = sum;
@@ -24,7 +19,38 @@ static __global__ void rmsnorm(const float *x, const float *w, float eps, const 
     sum = 0;
     for (int i = 0; i < THREADS / 32; i++)
         sum += part[i];
-    scale = 1.0f / sqrtf(sum / (float)dim + eps);
+    return 1.0f / sqrtf(sum / (float)dim + eps);
+}
+
+/* dim % 4 == 0: every row is 16-byte aligned. */
+static __global__ void rmsnorm_wide(const float *x, const float *w, float eps, const int32_t *rows, int dim, uint16_t *out)
+{
+    const float4 *from = (const float4 *)(x + (size_t)(rows != NULL ? rows[blockIdx.x] : blockIdx.x) * dim);
+    uint2 *to = (uint2 *)(out + (size_t)blockIdx.x * dim);
+    float sum = 0, scale;
+
+    for (int i = threadIdx.x; i < dim / 4; i += THREADS) {
+        float4 v = from[i];
+
+        sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+    }
+    scale = norm_scale(sum, dim, eps);
+    for (int i = threadIdx.x; i < dim / 4; i += THREADS) {
+        float4 v = from[i], f = ((const float4 *)w)[i];
+
+        to[i] = make_uint2(bf16_pair(v.x * scale * f.x, v.y * scale * f.y), bf16_pair(v.z * scale * f.z, v.w * scale * f.w));
+    }
+}
+
+static __global__ void rmsnorm(const float *x, const float *w, float eps, const int32_t *rows, int dim, uint16_t *out)
+{
+    const float *from = x + (size_t)(rows != NULL ? rows[blockIdx.x] : blockIdx.x) * dim;
+    uint16_t *to = out + (size_t)blockIdx.x * dim;
+    float sum = 0, scale;
+
+    for (int i = threadIdx.x; i < dim; i += THREADS)
+        sum += from[i] * from[i];
+    scale = norm_scale(sum, dim, eps);
     for (int i = threadIdx.x; i < dim; i += THREADS)
         to[i] = bf16_bits(from[i] * scale * w[i]);
 }
@@ -32,6 +58,9 @@ static __global__ void rmsnorm(const float *x, const float *w, float eps, const 
 cudaError_t launch_rmsnorm(cudaStream_t s, const float *x, const float *w, float eps, const int32_t *rows, int rows_n,
                            int dim, uint16_t *out)
 {
-    rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
+    if (dim % 4 == 0)
+        rmsnorm_wide<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
+    else
+        rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
     return cudaGetLastError();
 }

@@ -1,8 +1,8 @@
 /* rope: queries and keys normed and turned (Su et al. 2021), queries scaled; keys and values into the pages
- * Shapes    qkv [rows, heads + 2 kv_heads, dim] fp32; q [rows, heads, dim] bf16; a page's part: keys [16][dim], then
- *           values [16][dim], bf16; turns [rows, half] (cos, sin)
- * Needs     half <= dim / 2
- * Launch    grid = rows, block = 4 warps that take heads in turn; turns: grid = rows, block = 64
+ * Shapes    qkv [rows, heads + 2 kv_heads, dim] fp32; q [rows, heads, dim] bf16; pages as in launch.h; turns [rows, half] (cos, sin)
+ * Needs     half <= dim / 2, dim % 8 == 0
+ * Launch    grid = rows (times heads / 8 if rows are few), block = 8 warps that take heads in turn; turns: grid = rows,
+ *           block = 64
  * Traffic   reads 4 B, writes 2 B an element: memory bound
  * Numerics  no fused multiply-add (this file is compiled with -fmad=false): without a norm the bits of cpu/rope.c. The
  *           angle is rounded to fp32 as the models were trained; its cos and sin are computed in double.
@@ -11,7 +11,8 @@
 #include "kernels/cuda/bits.cuh"
 #include "kernels/cuda/launch.h"
 
-#define WARPS 4
+#define WARPS 8
+#define ROWS_MANY 512              /* rows that fill the device with one block each */
 
 /* |x| < 1.6 million to less than 1 ulp of double: reduction by pi/2 in two parts, polynomials of fdlibm's k_sin.c and
  * k_cos.c (Sun, 1993); the operations of cpu/rope.c one for one. */
@@ -53,13 +54,33 @@ static __device__ float norm_scale(const float *in, int dim, float eps)
     return 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
 }
 
+/* Where element i of a row stands whose chunks are swizzled by `turn`. */
+static __device__ __forceinline__ int place(int i, int turn)
+{
+    return i ^ turn << 3;
+}
+
 /* One head by a warp. f: 1 or the norm's scale; w: NULL or the norm's weights. */
 static __device__ void head_turn(const struct launch_rope &r, const float *in, const float2 *turn, float f,
-                                 const float *w, float scale, bool dead, uint16_t *to)
+                                 const float *w, float scale, bool dead, int swizzle, uint16_t *to)
 {
     int lane = threadIdx.x % 32;
 
-    for (int i = lane; i < r.half; i += 32) {
+    bool wide = !r.neighbours && r.half % 2 == 0 && !dead;     /* two pairs a lane: the common case */
+
+    for (int i = 2 * lane; i < (wide ? r.half : 0); i += 64) {
+        float2 x = *(const float2 *)(in + i), y = *(const float2 *)(in + i + r.half);
+        float4 t = *(const float4 *)(turn + i);        /* cos, sin, cos, sin */
+
+        if (w != NULL) {
+            x = make_float2(x.x * f * w[i], x.y * f * w[i + 1]);
+            y = make_float2(y.x * f * w[i + r.half], y.y * f * w[i + r.half + 1]);
+        }
+        *(uint32_t *)(to + place(i, swizzle)) = bf16_pair((x.x * t.x - y.x * t.y) * scale, (x.y * t.z - y.y * t.w) * scale);
+        *(uint32_t *)(to + place(i + r.half, swizzle)) =
+            bf16_pair((y.x * t.x + x.x * t.y) * scale, (y.y * t.z + x.y * t.w) * scale);
+    }
+    for (int i = lane; i < (wide ? 0 : r.half); i += 32) {
         int a = r.neighbours ? 2 * i : i, b = r.neighbours ? 2 * i + 1 : i + r.half;
         float x = in[a], y = in[b], c = turn[i].x, s = turn[i].y;
 
@@ -67,26 +88,26 @@ static __device__ void head_turn(const struct launch_rope &r, const float *in, c
             x = x * f * w[a];
             y = y * f * w[b];
         }
-        to[a] = dead ? 0x7fff : bf16_bits((x * c - y * s) * scale);
-        to[b] = dead ? 0x7fff : bf16_bits((y * c + x * s) * scale);
+        to[place(a, swizzle)] = dead ? 0x7fff : bf16_bits((x * c - y * s) * scale);
+        to[place(b, swizzle)] = dead ? 0x7fff : bf16_bits((y * c + x * s) * scale);
     }
     for (int i = 2 * r.half + lane; i < r.dim; i += 32) {
         float x = w != NULL ? in[i] * f * w[i] : in[i];
 
-        to[i] = dead ? 0x7fff : bf16_bits(x * scale);
+        to[place(i, swizzle)] = dead ? 0x7fff : bf16_bits(x * scale);
     }
 }
 
 /* Copies a value; true: it is not finite in bf16, and zeros were written. */
-static __device__ bool value_write(const float *in, int dim, uint16_t *to)
+static __device__ bool value_write(const float *in, int dim, int swizzle, uint16_t *to)
 {
     bool bad = false;
 
     for (int i = threadIdx.x % 32; i < dim; i += 32)
         bad |= (__float_as_uint(in[i]) & 0x7fffffffu) >= 0x7f7f8000u;
     bad = __any_sync(0xffffffffu, bad);
-    for (int i = threadIdx.x % 32; i < dim; i += 32)
-        to[i] = bad ? 0 : bf16_bits(in[i]);
+    for (int i = threadIdx.x % 32 * 2; i < dim; i += 64)
+        *(uint32_t *)(to + place(i, swizzle)) = bad ? 0 : bf16_pair(in[i], in[i + 1]);
     return bad;
 }
 
@@ -96,19 +117,20 @@ static __global__ void rope(struct launch_rope r)
     const float *in = r.qkv + (size_t)row * (r.heads_n + 2 * r.kv_heads_n) * r.dim;
     const float2 *turn = r.turns + (size_t)row * r.half;
 
-    for (int h = threadIdx.x / 32; h < r.heads_n + r.kv_heads_n; h += WARPS) {
+    for (int h = blockIdx.y * WARPS + threadIdx.x / 32; h < r.heads_n + r.kv_heads_n; h += WARPS * gridDim.y) {
         const float *x = in + (size_t)h * r.dim, *w = h < r.heads_n ? r.q_norm : r.k_norm;
         float f = w != NULL ? norm_scale(x, r.dim, r.eps) : 1;
 
         if (h < r.heads_n) {
-            head_turn(r, x, turn, f, w, r.scale, false, r.q + ((size_t)row * r.heads_n + h) * r.dim);
+            head_turn(r, x, turn, f, w, r.scale, false, 0, r.q + ((size_t)row * r.heads_n + h) * r.dim);
         } else {
             uint16_t *part = r.kv + (size_t)(slot / CUDA_PAGE) * r.page_elems +
                              (size_t)(h - r.heads_n) * 2 * CUDA_PAGE * r.dim;
             size_t at = (size_t)(slot % CUDA_PAGE) * r.dim;
-            bool dead = value_write(x + (size_t)r.kv_heads_n * r.dim, r.dim, part + (size_t)CUDA_PAGE * r.dim + at);
+            int swizzle = slot & r.swizzle;
+            bool dead = value_write(x + (size_t)r.kv_heads_n * r.dim, r.dim, swizzle, part + (size_t)CUDA_PAGE * r.dim + at);
 
-            head_turn(r, x, turn, f, w, 1, dead, part + at);
+            head_turn(r, x, turn, f, w, 1, dead, swizzle, part + at);
         }
     }
 }
@@ -122,6 +144,8 @@ cudaError_t launch_turns(cudaStream_t s, const int32_t *pos, int rows_n, const f
 
 cudaError_t launch_rope(cudaStream_t s, const struct launch_rope *r)
 {
-    rope<<<r->rows_n, WARPS * 32, 0, s>>>(*r);
+    int parts = r->rows_n < ROWS_MANY ? (r->heads_n + r->kv_heads_n + WARPS - 1) / WARPS : 1;
+
+    rope<<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
     return cudaGetLastError();
 }

@@ -1,10 +1,12 @@
 /* sample: one output's token and log-probabilities from its logits; what kernels.h defines, in the order of cpu/sample.c
  * Shapes    logits [outs, vocab] fp32 (changed by bias and penalties), sampled [outs]
  * Needs     vocab < 2^23, so that sums of masses fit 64 bits and ids fit three digits
- * Launch    grid = outs, block = 512, one output a block; about 7 KB shared
- * Traffic   reads 4*vocab B a pass from L2: one pass greedy, two plain, four more for each of top-k and top-p
- * Numerics  No sort: the last token that top-k and top-p leave is found digit by digit, by counts or by masses of keys
- *           (radix selection). Masses are integers, so sums do not depend on their order; all else is the arithmetic
+ * Launch    grid = outs, block = 512, one output a block; about 12 KB shared
+ * Traffic   reads 4*vocab B a pass from L2: one pass greedy, two with noise or top-k, three with top-p
+ * Numerics  The k-th largest of the threads' own best is a bound that k tokens reach: what is above it (at most 1,024
+ *           tokens, as a rule some hundred) is sorted, and holds what top-k and top-p leave. Where it does not, the last
+ *           token that they leave is found digit by digit, by counts or masses of keys (radix selection), which has no
+ *           bad case. Masses are integers, so sums do not depend on their order; all else is the arithmetic
  *           of cpu/lanes_body.h and gumbel.h one for one (compiled with -fmad=false): the same token, the same bits.
  * Why       noise is bounded: a logit that cannot reach the best sum so far costs no logarithm and no random word */
 #include "kernels/cuda/launch.h"
@@ -13,6 +15,8 @@
 #define THREADS 512
 #define WARPS (THREADS / 32)
 #define DIGITS 256
+#define LIST_MAX 1024              /* best tokens that are sorted; a power of 2, at least THREADS */
+#define LIST_RANK 256              /* the bound for top-p without top-k: so many threads' best reach it */
 #define KEY_ALL 0xffffffffffffffffull
 #define MASS_ONE 1099511627776.0   /* 2^40 */
 
@@ -26,6 +30,8 @@ struct block_space {
     unsigned before_count;
     unsigned long long top[CUDA_TOP_MAX];
     unsigned top_n;
+    unsigned long long list[LIST_MAX];
+    unsigned list_n;
 };
 
 /* ---- keys: ascending keys are descending values, then ascending ids (cpu/sample.c) ---- */
@@ -107,8 +113,9 @@ static __device__ unsigned long long block_min(struct block_space *b, unsigned l
     return x;
 }
 
-/* Key of the best token; *nan: there is a NaN. */
-static __device__ unsigned long long best_key(struct block_space *b, const float *l, int vocab, bool *nan)
+/* Key of the best token, and *mine of the best that this thread has seen; *nan: there is a NaN. */
+static __device__ unsigned long long best_key(struct block_space *b, const float *l, int vocab, bool *nan,
+                                              unsigned long long *mine)
 {
     unsigned long long best = KEY_ALL;
     bool bad = false;
@@ -120,6 +127,7 @@ static __device__ unsigned long long best_key(struct block_space *b, const float
         best = min(best, rank_key(x, i));
     }
     *nan = __syncthreads_or(bad) != 0;
+    *mine = best;
     return block_min(b, best);
 }
 
@@ -157,16 +165,23 @@ static __device__ __forceinline__ bool enough(unsigned long long mass, unsigned 
 
 struct want { bool by_mass; unsigned count; unsigned long long all; float top_p; };
 
+/* Lanes with the same digit add up first: logits have few different first digits, and one counter takes one at a time. */
 static __device__ void digit_add(struct block_space *b, bool counts, unsigned digit, unsigned long long mass, bool by_mass)
 {
-    unsigned peers = __match_any_sync(__activemask(), counts ? digit : DIGITS);
+    unsigned peers = __match_any_sync(0xffffffffu, counts ? digit : DIGITS);
+    bool first = (threadIdx.x & 31) == __ffs((int)peers) - 1;
 
     if (!counts)
         return;
-    if ((threadIdx.x & 31) == __ffs((int)peers) - 1)
+    if (first)
         atomicAdd(&b->count[digit], (unsigned)__popc(peers));
-    if (by_mass && mass > 0)
-        atomicAdd(&b->mass[digit], mass);
+    if (by_mass) {                 /* at most 2^40 each: halves of 20 bits of 32 lanes fit a word */
+        unsigned high = __reduce_add_sync(peers, (unsigned)(mass >> 20));
+        unsigned low = __reduce_add_sync(peers, (unsigned)mass & 0xfffffu);
+
+        if (first)
+            atomicAdd(&b->mass[digit], ((unsigned long long)high << 20) + low);
+    }
 }
 
 /* The first digit, from the lowest, with which there are enough; the last that holds any if there never are. */
@@ -268,6 +283,97 @@ static __device__ unsigned long long cut_find(struct block_space *b, const struc
     if (n >= ties && c->limit == KEY_ALL)
         return (unsigned long long)key << 32 | 0xffffffffu;
     return (unsigned long long)key << 32 | nth_id(b, c, key, n < ties ? n : ties);
+}
+
+/* ---- the best tokens in order ---- */
+
+/* Bitonic (Batcher 1968); n a power of 2. */
+static __device__ void keys_sort(unsigned long long *k, int n)
+{
+    for (int size = 2; size <= n; size *= 2)
+        for (int step = size / 2; step > 0; step /= 2) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < n / 2; i += THREADS) {
+                int low = 2 * i - (i & (step - 1)), high = low + step;
+                unsigned long long x = k[low], y = k[high];
+
+                if ((x > y) == ((low & size) == 0)) {
+                    k[low] = y;
+                    k[high] = x;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+/* Sorts into b->list all tokens of c that the rank-th of the threads' best (mine) reaches; returns how many, 0: more than
+ * there is room for. */
+static __device__ int list_make(struct block_space *b, const struct choice *c, unsigned long long mine, int rank)
+{
+    unsigned long long bound;
+    unsigned key;
+
+    b->list[threadIdx.x] = mine;
+    keys_sort(b->list, THREADS);
+    bound = b->list[rank - 1];
+    __syncthreads();
+    if (threadIdx.x == 0)
+        b->list_n = 0;
+    for (int i = threadIdx.x; i < LIST_MAX; i += THREADS)
+        b->list[i] = KEY_ALL;
+    __syncthreads();
+    for (int i = threadIdx.x; i < c->vocab; i += THREADS)
+        if (is_in(c, i, &key) && ((unsigned long long)key << 32 | (unsigned)i) <= bound) {
+            unsigned at = atomicAdd(&b->list_n, 1u);
+
+            if (at < LIST_MAX)
+                b->list[at] = (unsigned long long)key << 32 | (unsigned)i;
+        }
+    __syncthreads();
+    if (b->list_n > LIST_MAX)
+        return 0;
+    keys_sort(b->list, LIST_MAX);
+    return (int)b->list_n;
+}
+
+/* Index of the first of n tokens of the list with which there is enough mass; n: there never is. all 0: the mass of the
+ * n tokens. */
+static __device__ int list_cut(struct block_space *b, const struct choice *c, int n, unsigned long long all, float top_p)
+{
+    unsigned long long mass[LIST_MAX / THREADS], sum = 0, before, first = (unsigned long long)n;
+    int lane = threadIdx.x % 32;
+
+    for (int j = 0; j < LIST_MAX / THREADS; j++) {
+        int i = threadIdx.x * (LIST_MAX / THREADS) + j;
+
+        mass[j] = i < n ? mass_of(key_value((unsigned)(b->list[i] >> 32)), c->max, c->inv_t) : 0;
+        sum += mass[j];
+    }
+    if (all == 0)
+        all = block_sum(b, sum);
+    before = sum;
+    for (int i = 1; i < 32; i *= 2) {
+        unsigned long long other = __shfl_up_sync(0xffffffffu, before, i);
+
+        before += lane >= i ? other : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        b->words[threadIdx.x / 32] = before;
+    __syncthreads();
+    before -= sum;
+    for (int i = 0; i < (int)threadIdx.x / 32; i++)
+        before += b->words[i];
+    for (int j = LIST_MAX / THREADS - 1; j >= 0; j--) {
+        int i = threadIdx.x * (LIST_MAX / THREADS) + j;
+        unsigned long long with = before;
+
+        for (int k = 0; k <= j; k++)
+            with += mass[k];
+        if (i < n && enough(with, all, top_p))
+            first = (unsigned long long)i;
+    }
+    return (int)block_min(b, first);
 }
 
 /* ---- log-probabilities of the untouched logits ---- */
@@ -433,11 +539,14 @@ static __device__ void race_quad(struct race *r, int quad, int vocab)
     }
 }
 
-static __device__ int race_run(struct block_space *b, struct race *r, int likeliest, int vocab)
+static __device__ void race_enter_alone(struct race *r, int id)
 {
-    race_enter(r, likeliest, philox_words(r->p->seed, (uint64_t)r->p->pos, (uint32_t)likeliest / 4).v[likeliest % 4]);
-    for (int quad = threadIdx.x; quad < (vocab + 3) / 4; quad += THREADS)
-        race_quad(r, quad, vocab);
+    race_enter(r, id, philox_words(r->p->seed, (uint64_t)r->p->pos, (uint32_t)id / 4).v[id % 4]);
+}
+
+/* The winner among those that the threads have found. */
+static __device__ int race_end(struct block_space *b, struct race *r)
+{
     for (int i = 16; i > 0; i /= 2) {
         double other = __shfl_xor_sync(0xffffffffu, r->best, i);
         int token = __shfl_xor_sync(0xffffffffu, r->token, i);
@@ -464,15 +573,52 @@ static __device__ int race_run(struct block_space *b, struct race *r, int likeli
     return r->token;
 }
 
+/* All tokens up to the key r->cut. */
+static __device__ int race_run(struct block_space *b, struct race *r, int likeliest, int vocab)
+{
+    race_enter_alone(r, likeliest);
+    for (int quad = threadIdx.x; quad < (vocab + 3) / 4; quad += THREADS)
+        race_quad(r, quad, vocab);
+    return race_end(b, r);
+}
+
+/* The first n tokens of the list. */
+static __device__ int race_list(struct block_space *b, struct race *r, int n)
+{
+    for (int i = threadIdx.x; i < n; i += THREADS)
+        race_enter_alone(r, (int)(unsigned)b->list[i]);
+    return race_end(b, r);
+}
+
 /* ---- one output ---- */
 
-static __device__ unsigned long long cut_of(struct block_space *b, const float *l, int vocab,
-                                            const struct launch_sampling *p, float max, float inv_t)
+/* How many tokens of the list top-k and top-p leave; 0: the list does not hold them all. */
+static __device__ int list_leave(struct block_space *b, const struct choice *c, const struct launch_sampling *p,
+                                 unsigned long long mine)
 {
-    struct choice c = { l, vocab, KEY_ALL, max, inv_t };
+    bool by_rank = p->top_k > 0 && p->top_k < c->vocab;
+    unsigned long long all = 0;
+    int n, cut;
+
+    if (by_rank && p->top_k > THREADS)
+        return 0;
+    n = list_make(b, c, mine, by_rank ? p->top_k : LIST_RANK);
+    n = by_rank && n > p->top_k ? p->top_k : n;
+    if (n == 0 || p->top_p >= 1)
+        return n;
+    if (!by_rank)
+        all = mass_all(b, c);
+    cut = list_cut(b, c, n, all, p->top_p);
+    if (cut == n)                  /* by rank the last one ends the set; by mass the rest of it is not in the list */
+        return by_rank ? n : 0;
+    return cut + 1;
+}
+
+static __device__ unsigned long long cut_of(struct block_space *b, struct choice c, const struct launch_sampling *p)
+{
     struct want w = { false, 0, 0, p->top_p };
 
-    if (p->top_k > 0 && p->top_k < vocab) {
+    if (p->top_k > 0 && p->top_k < c.vocab) {
         unsigned there = count_all(b, &c);
 
         w.count = there < (unsigned)p->top_k ? there : (unsigned)p->top_k;
@@ -485,26 +631,35 @@ static __device__ unsigned long long cut_of(struct block_space *b, const float *
     return cut_find(b, &c, &w);
 }
 
-static __device__ int token_choose(struct block_space *b, const struct edits *e, float *l, int vocab)
+/* top: key of the best untouched logit; mine: of the best that this thread has seen. */
+static __device__ int token_choose(struct block_space *b, const struct edits *e, float *l, int vocab,
+                                   unsigned long long top, unsigned long long mine)
 {
     const struct launch_sampling *p = e->p;
     float inv_t = 1.0f / p->temperature, max;
-    unsigned long long top;
-    bool nan;
+    bool nan = false;
+    int n;
 
-    if (p->bias_n + p->seen_n > 0)
+    if (p->bias_n + p->seen_n > 0) {
         logits_adjust(e, l);
-    top = best_key(b, l, vocab, &nan);
+        top = best_key(b, l, vocab, &nan, &mine);
+    }
     max = key_value((unsigned)(top >> 32));
     if (nan || max == -INFINITY)
         return -1;
     if (p->temperature <= 0 || max == INFINITY)
         return (int)(unsigned)top;
-    struct race r = { l, p, max, isinf(inv_t) ? 3e38f : inv_t, -INFINITY, -INFINITY, KEY_ALL, -INFINITY, -1 };
+    inv_t = isinf(inv_t) ? 3e38f : inv_t;
+    struct race r = { l, p, max, inv_t, -INFINITY, -INFINITY, KEY_ALL, -INFINITY, -1 };
+    struct choice c = { l, vocab, KEY_ALL, max, inv_t };
 
-    r.cut = cut_of(b, l, vocab, p, max, r.inv_t);
-    if (r.cut != KEY_ALL)
+    if ((p->top_k > 0 && p->top_k < vocab) || p->top_p < 1) {
+        n = list_leave(b, &c, p, mine);
+        if (n > 0)
+            return race_list(b, &r, n);
+        r.cut = cut_of(b, c, p);
         r.floor = key_value((unsigned)(r.cut >> 32));
+    }
     if (p->min_p > 0)
         r.floor = fmaxf(r.floor, (float)(max + (gumbel_ln(p->min_p) - 1e-3) * p->temperature - fabs((double)max) * 1e-6));
     return race_run(b, &r, (int)(unsigned)top, vocab);
@@ -521,6 +676,7 @@ static __global__ void __launch_bounds__(THREADS) sample(float *logits, int voca
     struct launch_sampled *out = &sampled[blockIdx.x];
     struct edits e = { p, bias + p->bias, seen + p->seen, raw + p->bias, raw + biases_n + p->seen };
     float *l = logits + (size_t)blockIdx.x * vocab, max;
+    unsigned long long top, mine;
     double sum = 0;
     int token;
     bool nan;
@@ -530,7 +686,8 @@ static __global__ void __launch_bounds__(THREADS) sample(float *logits, int voca
         out->logprob = __uint_as_float(0x7fc00000u);
         out->top_n = 0;
     }
-    max = key_value((unsigned)(best_key(b, l, vocab, &nan) >> 32));
+    top = best_key(b, l, vocab, &nan, &mine);
+    max = key_value((unsigned)(top >> 32));
     if (nan)
         return;
     if (p->top_logprobs_n >= 0 || p->target >= 0) {
@@ -545,7 +702,7 @@ static __global__ void __launch_bounds__(THREADS) sample(float *logits, int voca
         }
         return;
     }
-    token = token_choose(b, &e, l, vocab);
+    token = token_choose(b, &e, l, vocab, top, mine);
     if (threadIdx.x != 0)
         return;
     out->token = token;

@@ -508,6 +508,10 @@ static void test_refusals(void **state)
     assert_int_equal(config_set(&cfg, "device", "abacus", &err), ST_OK);
     assert_int_equal(device_open(&cfg, &other, &err), ST_REJECT);
     assert_null(other);
+    assert_int_equal(config_set(&cfg, "device", "cuda:99999", &err), ST_OK);       /* no such GPU, or no such build */
+    assert_int_equal(device_open(&cfg, &other, &err), ST_REJECT);
+    assert_null(other);
+    assert_non_null(strstr(err.text, "cuda:99999"));
     device_close(NULL);
 }
 
