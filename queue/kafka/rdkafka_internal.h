@@ -57,7 +57,7 @@ struct rd_client {
     atomic_bool closing;
     int64_t away_since_ns;
     atomic_bool away;                      /* the library says that no broker is up */
-    char text[512];
+    char text[sizeof(struct error) + 64];           /* an error behind the name of what it happened to */
     rd_kafka_topic_partition_list_t *answers[2];      /* of `committed`: the poll side's, the commit side's */
 
     /* producer */

@@ -117,6 +117,8 @@ void lines_fixture_answer(struct lines_fixture *f, struct request *r, int choice
             logprob_make(r, &r->prompt_logprobs[i], r->prompt[i], vocab);
     }
     c->finish = finish;
+    if (finish == FINISH_ERROR)
+        c->error = arena_copy(&r->arena, "made up", 7);            /* as the engine does: a failed choice says why */
     r->verdict = VERDICT_DONE;
 }
 

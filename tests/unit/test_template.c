@@ -311,7 +311,7 @@ static void steps_are_bounded(void **state)
 
 static void sizes_are_bounded(void **state)
 {
-    struct template_limits small = { .steps_max = 1000000, .output_bytes_max = 1000, .memory_bytes_max = 100000 };
+    struct template_limits small = { .steps_max = 1000000, .output_bytes_max = 1000, .memory_bytes_max = 400000 };
     const char *grow = "{% set ns = namespace(s='ab') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
     struct buf b = BUF_EMPTY;
 
