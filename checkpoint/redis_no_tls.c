@@ -4,9 +4,9 @@
 
 status redis_tls_known(struct error *err)
 {
-    return error_set(err, ST_REJECT, "rediss:// needs TLS, which this build's hiredis %d.%d.%d lacks: put stunnel in front of "
-                     "the server and use redis://127.0.0.1:PORT, or build with hiredis 1.0 or later and its libhiredis_ssl",
-                     HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
+    return error_set(err, ST_REJECT, "rediss:// needs TLS, which this build has not (hiredis %d.%d.%d): put stunnel in front of "
+                     "the server and use redis://127.0.0.1:PORT, or build where hiredis 1.0 or later, its libhiredis_ssl and "
+                     "libssl-dev are installed", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
 }
 
 bool redis_tls_start(struct redisContext *ctx, const char *host)

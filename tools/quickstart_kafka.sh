@@ -52,7 +52,10 @@ quickstart_kafka() {
     nightshift=build/release/bin/nightshift
     say "1/7 packages and build (a few minutes the first time)"
     need_machine
-    if [ "$(services_kind)" = jars ]; then need_packages 'openjdk-17-jre-headless|openjdk-21-jre-headless' maven; fi
+    if [ "$(services_kind)" = jars ]; then
+        need_packages 'openjdk-17-jre-headless|openjdk-21-jre-headless' maven
+        command -v redis-server >/dev/null 2>&1 || need_packages redis-server
+    fi
     build release nightshift
     build release nightshift-worker
     echo "$nightshift build/release/bin/nightshift-worker"

@@ -55,10 +55,11 @@ need_packages() {
         die "apt-get could not install what is missing (above: why)"
 }
 
-# Everything in one go: what builds, what the scripts run on, what fetches the model where it is not there yet.
+# need_machine [NAME ...]: everything in one go: what builds, what the scripts run on, what fetches the model where it is not
+# there yet, and the names given.
 need_machine() {
-    set -- gcc libc6-dev cmake ninja-build pkg-config git libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev \
-        libxxhash-dev 'libmsgpack-dev|libmsgpack-c-dev' librdkafka-dev libcmocka-dev libhiredis-dev redis-server \
+    set -- "$@" gcc libc6-dev cmake ninja-build pkg-config git libjansson-dev libsqlite3-dev libutf8proc-dev libinih-dev \
+        libxxhash-dev 'libmsgpack-dev|libmsgpack-c-dev' librdkafka-dev libcmocka-dev libhiredis-dev \
         libcurl4-openssl-dev libmicrohttpd-dev
     command -v python3 >/dev/null 2>&1 || set -- "$@" python3
     sha256_is "$MODEL_FILE" "$MODEL_SHA256" || python3 -m pip --version >/dev/null 2>&1 || set -- "$@" python3-pip
