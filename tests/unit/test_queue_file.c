@@ -165,6 +165,31 @@ static void empty_jobs_are_over_at_once(void **state)
     }
 }
 
+/* Lines as an editor numbers them, records as they are answered: what the sidecar says of an input. */
+static void sidecar_counts_lines(void **state)
+{
+    static const struct { const char *input, *lines; } cases[] = {
+        { "", "\"lines\": 0, \"records\": 0, \"ended\": true" }, { "\n", "\"lines\": 1, \"records\": 0, \"ended\": true" },
+        { "a", "\"lines\": 1, \"records\": 1, \"ended\": false" }, { "a\n", "\"lines\": 1, \"records\": 1, \"ended\": true" },
+        { "a\n\n b", "\"lines\": 3, \"records\": 2, \"ended\": false" },
+        { "\xef\xbb\xbf \r\n\na\n", "\"lines\": 3, \"records\": 1, \"ended\": true" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct buf sidecar = BUF_EMPTY;
+        struct job_outcome out;
+
+        input_text(cases[i].input);
+        out = RUN(.overwrite = true);
+        assert_int_equal(out.st, ST_OK);
+        assert_true(text_read(dir.sidecar, &sidecar));
+        if (strstr(buf_text(&sidecar), cases[i].lines) == NULL)
+            fail_msg("%s: wanted %s", buf_text(&sidecar), cases[i].lines);
+        buf_fini(&sidecar);
+    }
+}
+
 static void stopped_job_goes_on(void **state)
 {
     struct job_outcome a, b;
@@ -615,6 +640,7 @@ int main(void)
         TEST(oversize_line_is_cut_and_passed),
         TEST(job_is_answered),
         TEST(empty_jobs_are_over_at_once),
+        TEST(sidecar_counts_lines),
         TEST(stopped_job_goes_on),
         TEST(many_stops_and_windows),
         TEST(failures_are_counted_in_either_file),

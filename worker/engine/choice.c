@@ -105,7 +105,7 @@ static enum finish token_judge(struct engine *e, struct request *r, struct choic
         stopped = detok_add(&c->detok, token);
     if (ends || stopped)
         return FINISH_STOP;
-    if (at + 1 >= r->params.max_tokens || r->prompt_n + at + 1 >= e->context)
+    if (at + 1 >= r->params.max_tokens)                     /* which ends with the context: engine_submit sees to it */
         return FINISH_LENGTH;
     return FINISH_NONE;
 }
