@@ -148,7 +148,7 @@ static void message_read(struct rd_client *c, rd_kafka_message_t *m, struct kafk
 
 static void event_text(struct rd_client *c, struct kafka_event *out, enum kafka_event_kind kind, const char *name, const char *text)
 {
-    snprintf(c->text, sizeof c->text, "%s: %s", name, text);
+    snprintf(c->text, sizeof c->text, "%.60s: %.400s", name, text);
     out->kind = kind;
     out->text = c->text;
 }
