@@ -18,6 +18,8 @@
 #define LEAVE_WAIT_NS (3 * NS_PER_S)       /* for a first assignment, before a close (#4381) */
 #define GENERATION_MAGIC "CGMDv2:"
 
+static _Thread_local const struct rd_client *polls_for;      /* of the poll side's thread: its answers of `committed` have their own place */
+
 static struct rd_client *self(struct kafka_client *client)
 {
     return (struct rd_client *)(void *)client;
@@ -277,7 +279,7 @@ void rd_poll(struct kafka_client *client, int timeout_ms, struct kafka_event *ou
     memset(out, 0, sizeof *out);
     if (!c->subscribed && !subscribe(c, out))
         return;
-    c->poll_thread = pthread_self();
+    polls_for = c;
     c->next = NULL;
     if (c->last != NULL)
         rd_kafka_message_destroy(c->last);
@@ -339,7 +341,7 @@ static rd_kafka_resp_err_t commits_ask(struct rd_client *c, rd_kafka_topic_parti
 enum kafka_answer rd_committed(struct kafka_client *client, struct kafka_place *places, size_t n, int timeout_ms, struct error *err)
 {
     struct rd_client *c = self(client);
-    rd_kafka_topic_partition_list_t **kept = &c->answers[pthread_equal(pthread_self(), c->poll_thread) ? 0 : 1];
+    rd_kafka_topic_partition_list_t **kept = &c->answers[polls_for == c ? 0 : 1];
     rd_kafka_resp_err_t code;
 
     if (*kept != NULL)

@@ -46,7 +46,6 @@ struct rd_client {
     /* consumer */
     rd_kafka_t *consumer;
     pthread_rwlock_t consumer_life;        /* written while the handle is changed for another; read by calls of other threads */
-    pthread_t poll_thread;                 /* of the last poll: its answers of `committed` have their own place */
     rd_kafka_message_t *last, *next;       /* given out; came together with an event of the group */
     enum kafka_event_kind rebalance;       /* KAFKA_NOTHING: none waits */
     int32_t *ids;                          /* of the event given out */
