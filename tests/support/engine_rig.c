@@ -80,6 +80,7 @@ static void on_progress(void *rig, const struct request *r, int32_t choice)
 {
     struct rig *g = rig;
 
+    free(mem_take(1));                 /* as the saver does: wherever the engine calls, a port may take memory */
     g->progress_n++;
     g->progress_offset = r->offset;
     g->progress_choice = choice;

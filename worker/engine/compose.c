@@ -8,22 +8,30 @@
 #define ROWS_GROWTH 4          /* later steps are at most so many times larger than the largest measured */
 #define PREFILL_ROWS_MIN 16    /* of one sequence, even where a step is slow: prompts get on */
 
+/* Takes the youngest sequence out of the step; where s runs alone, no pool can hold it: it ends. False: s itself has left. The
+ * ports and the plan may take memory then. */
+static bool room_make(struct engine *e, struct seq *s, int32_t n)
+{
+    struct seq *youngest = e->running[e->running_n - 1];
+
+    mem_quiet(false);
+    if (e->running_n == 1) {
+        choice_fail(s->r, s->c, "its %d positions need %d KV pages, the pool has %d: raise kv_memory_mb", s->computed_n + n,
+                    (s->computed_n + n + PAGE_POSITIONS - 1) / PAGE_POSITIONS, e->pages_n);
+        seq_end(e, s);
+    } else {
+        seq_put_back(e, youngest);
+    }
+    mem_quiet(true);
+    return youngest != s;
+}
+
 /* Pages for the next n positions of s; false: s itself has left the step. */
 static bool pages_take(struct engine *e, struct seq *s, int32_t n)
 {
-    while (cache_lease_grow(e->cache, &s->lease, s->computed_n + n) != ST_OK) {
-        struct seq *youngest = e->running[e->running_n - 1];
-
-        if (e->running_n == 1) {
-            choice_fail(s->r, s->c, "its %d positions need %d KV pages, the pool has %d: raise kv_memory_mb", s->computed_n + n,
-                        (s->computed_n + n + PAGE_POSITIONS - 1) / PAGE_POSITIONS, e->pages_n);
-            seq_end(e, s);
+    while (cache_lease_grow(e->cache, &s->lease, s->computed_n + n) != ST_OK)
+        if (!room_make(e, s, n))
             return false;
-        }
-        seq_put_back(e, youngest);
-        if (youngest == s)
-            return false;
-    }
     s->rows_n = n;
     return true;
 }
