@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/ops.h"
+#include "checkpoint/redis_resolve.h"
 #include "checkpoint/redis_tls.h"
 
 #define BACKOFF_FIRST_MS 50
@@ -42,6 +43,7 @@ struct redis_link {
     struct redis_url url;
     int64_t timeout_ns;
     struct ckpt *counts;
+    struct redis_resolver *resolver;
     redisContext *ctx;                   /* NULL: no connection */
     redisReplyObjectFunctions replies, *replies_unlimited;
     struct redis_host at;                /* where it leads, or the last try led */
@@ -319,29 +321,51 @@ static void replies_limit(struct redis_link *l)
     reader->privdata = l;
 }
 
-static status host_connect(struct redis_link *l, const struct redis_host *host, struct failure *f)
+static status address_connect(struct redis_link *l, const char *address, int port, struct failure *f)
 {
     int64_t left_ns = l->deadline_ns - clock_mono_ns(), wait_ns = left_ns < l->timeout_ns ? left_ns : l->timeout_ns;
     struct timeval wait;
-    int flags;
 
-    l->at = *host;
     if (wait_ns < NS_PER_MS)
         return fail(f, CKPT_ERROR_TIMEOUT, REDIS_LEAVE, "no time left to connect");
     wait.tv_sec = (time_t)(wait_ns / NS_PER_S);
     wait.tv_usec = (suseconds_t)(wait_ns % NS_PER_S / 1000);
-    l->ctx = redisConnectWithTimeout(host->name, host->port, wait);
+    l->ctx = redisConnectWithTimeout(address, port, wait);
     if (l->ctx == NULL)
         return fail(f, CKPT_ERROR_OTHER, REDIS_LEAVE, "out of memory");
     if (l->ctx->err != 0)
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, l->ctx->errstr);
-    if (l->url.tls && (redisSetTimeout(l->ctx, wait) != REDIS_OK || !redis_tls_start(l->ctx, host->name)))
+    if (l->url.tls && (redisSetTimeout(l->ctx, wait) != REDIS_OK || !redis_tls_start(l->ctx, l->at.name)))
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, l->ctx->errstr);
+    return ST_OK;
+}
+
+/* A connection that waits nowhere but in fd_wait. */
+static status host_connect(struct redis_link *l, const struct redis_host *host, struct failure *f)
+{
+    int64_t until = clock_mono_ns() + l->timeout_ns;
+    struct redis_addresses addresses;
+    const char *why;
+    status st;
+    int flags;
+
+    l->at = *host;
+    st = redis_resolve(l->resolver, host->name, until < l->deadline_ns ? until : l->deadline_ns, &addresses, &why);
+    if (st != ST_OK)
+        return fail(f, st == ST_AGAIN ? CKPT_ERROR_TIMEOUT : CKPT_ERROR_LINK, REDIS_LEAVE, why);
+    for (int i = 0; i < addresses.n; i++) {
+        link_drop(l);
+        st = address_connect(l, addresses.text[i], host->port, f);
+        if (st == ST_OK)
+            break;
+    }
+    if (st != ST_OK)
+        return st;
     redisEnableKeepAlive(l->ctx);
     flags = fcntl(l->ctx->fd, F_GETFL);
     if (flags < 0 || fcntl(l->ctx->fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return fail(f, CKPT_ERROR_LINK, REDIS_LEAVE, strerror(errno));
-    l->ctx->flags &= ~REDIS_BLOCK;          /* reply_next waits, with a deadline */
+    l->ctx->flags &= ~REDIS_BLOCK;
     replies_limit(l);
     return ST_OK;
 }
@@ -629,6 +653,7 @@ struct redis_link *redis_link_open(const struct redis_url *url, int64_t timeout_
     l->url = *url;
     l->timeout_ns = timeout_ms * NS_PER_MS;
     l->counts = counts;
+    l->resolver = redis_resolver_open(NULL);
     l->random = (uint64_t)clock_wall_ns() ^ (uint64_t)(uintptr_t)l ^ (uint64_t)getpid() << 32;
     l->random |= l->random == 0;
     return l;
@@ -639,6 +664,7 @@ void redis_link_close(struct redis_link *l)
     if (l == NULL)
         return;
     link_drop(l);
+    redis_resolver_close(l->resolver);
     buf_fini(&l->out);
     free(l);
 }

@@ -7,8 +7,8 @@
  * answer ST_RETRY at once.
  *
  * Threads:  one; it has SIGPIPE blocked after its first exchange.
- * Blocking: as long as bytes move with pauses shorter than the time-out, five time-outs a call at most; a name that must be
- *           looked up takes as long as the resolver's own limit. */
+ * Blocking: as long as bytes move with pauses shorter than the time-out, five time-outs a call at most, looking up a name
+ *           included. */
 #ifndef CHECKPOINT_REDIS_LINK_H
 #define CHECKPOINT_REDIS_LINK_H
 

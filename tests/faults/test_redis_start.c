@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/redis_link.h"
+#include "checkpoint/redis_resolve.h"
 #include "checkpoint/redis_tls.h"
 #include "checkpoint/redis_url.h"
 #include "tests/support/redis_server.h"
@@ -243,6 +245,80 @@ static void tls_verifies_or_names_the_cure(void **state)
     assert_int_equal(try_open(url, &c, &err), ST_OK);
     is_said(said, "state=away");
     ckpt_close(c);
+}
+
+/* ---- names ---- */
+
+static atomic_int look_ups;
+
+/* A resolver that hangs for "slow", knows nobody called "none", and everybody else. */
+static const char *lookup(const char *name, struct redis_addresses *out)
+{
+    atomic_fetch_add(&look_ups, 1);
+    if (strcmp(name, "slow") == 0)
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
+    if (strcmp(name, "none") == 0)
+        return "no such name";
+    snprintf(out->text[0], REDIS_ADDRESS_N, "192.0.2.%zu", strlen(name));
+    out->n = 1;
+    return NULL;
+}
+
+static status resolve(struct redis_resolver *r, const char *name, int wait_ms, struct redis_addresses *out, const char **why)
+{
+    int64_t begun = clock_mono_ns();
+    status st = redis_resolve(r, name, begun + wait_ms * NS_PER_MS, out, why);
+
+    assert_true(clock_mono_ns() - begun < (wait_ms + 900) * NS_PER_MS);
+    return st;
+}
+
+static void names_are_looked_up_without_waiting(void **state)
+{
+    struct redis_resolver *r = redis_resolver_open(lookup);
+    struct redis_addresses found;
+    const char *why = NULL;
+
+    (void)state;
+    assert_int_equal(resolve(r, "abc", 5000, &found, &why), ST_OK);
+    assert_string_equal(found.text[0], "192.0.2.3");
+    assert_int_equal(resolve(r, "none", 5000, &found, &why), ST_RETRY);
+    is_said(why, "no such name");
+    assert_int_equal(found.n, 0);
+    assert_int_equal(atomic_load(&look_ups), 2);
+    assert_int_equal(resolve(r, "192.0.2.77", 0, &found, &why), ST_OK);    /* no name at all */
+    assert_int_equal(resolve(r, "fd00::7", 0, &found, &why), ST_OK);
+    assert_int_equal(atomic_load(&look_ups), 2);
+    assert_int_equal(resolve(r, "slow", 20, &found, &why), ST_AGAIN);
+    is_said(why, "does not answer");
+    assert_int_equal(resolve(r, "abc", 20, &found, &why), ST_AGAIN);       /* one at a time */
+    assert_int_equal(resolve(r, "slow", 20, &found, &why), ST_AGAIN);
+    assert_int_equal(atomic_load(&look_ups), 3);
+    assert_int_equal(resolve(r, "abcd", 5000, &found, &why), ST_OK);       /* not the answer to "slow" */
+    assert_string_equal(found.text[0], "192.0.2.4");
+    assert_int_equal(resolve(r, "slow", 20, &found, &why), ST_AGAIN);
+    nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 300 * 1000000 }, NULL);
+    assert_int_equal(resolve(r, "slow", 20, &found, &why), ST_OK);         /* it has come meanwhile */
+    assert_int_equal(atomic_load(&look_ups), 5);
+    assert_int_equal(resolve(r, "slow", 20, &found, &why), ST_AGAIN);
+    redis_resolver_close(r);                                               /* and waits for nobody */
+    nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 300 * 1000000 }, NULL);
+    redis_resolver_close(NULL);
+}
+
+/* The system's own. */
+static void localhost_is_known(void **state)
+{
+    struct redis_resolver *r = redis_resolver_open(NULL);
+    struct redis_addresses found;
+    const char *why = NULL;
+
+    (void)state;
+    assert_int_equal(resolve(r, "localhost", 20000, &found, &why), ST_OK);
+    assert_true(found.n >= 1);
+    for (int i = 0; i < found.n; i++)
+        assert_true(strcmp(found.text[i], "127.0.0.1") == 0 || strcmp(found.text[i], "::1") == 0);
+    redis_resolver_close(r);
 }
 
 /* ---- error replies ---- */
@@ -503,6 +579,8 @@ int main(void)
         TEST(urls_are_read),
         TEST(odd_urls_are_refused),
         TEST(tls_verifies_or_names_the_cure),
+        TEST(names_are_looked_up_without_waiting),
+        TEST(localhost_is_known),
         TEST(error_replies_are_understood),
         TEST(passwords_are_told_apart_and_never_shown),
         TEST(what_a_server_quotes_is_not_repeated),
