@@ -40,7 +40,7 @@ static enum engine_begun on_begin(void *ctx, struct request *r, bool alone)
     if (r->lane == LANE_NONE && store.answer[r->offset] != BEGUN_GO) {
         if (store.answer[r->offset] == BEGUN_OVER)
             lines_reject(r, LINES_QUARANTINED, NULL, (const char *const[]){ "3", NULL });
-        r->starts = 1;
+        r->starts = 2;
         return store.answer[r->offset];
     }
     store.counted[r->offset]++;
@@ -134,7 +134,7 @@ static void suspects_run_alone(void **state)
     (void)state;
 
     for (int i = 0; i < 4; i++)
-        submit(i, 1, 20);
+        submit(i, 2, 20);
     for (int i = 4; i < 10; i++)
         submit(i, 0, 20);
     while (rig.ended_n < 10) {
@@ -209,12 +209,12 @@ static void cohorts_halve(void **state)
 
     rig.cfg.quarantine_alone_max = 2;
     for (int i = 0; i < 8; i++)
-        submit(i, i < 2 ? 2 : 1, 10);
+        submit(i, i < 2 ? 3 : 2, 10);
     while (rig.ended_n < 8) {
         assert_int_not_equal(engine_step(rig.engine), ST_FATAL);
         most = running_n() > most ? running_n() : most;
     }
-    assert_int_equal(most, 3);                         /* of six with one death; then two of three, then one by one */
+    assert_int_equal(most, 3);                         /* of six with two deaths; then two of three, then one by one */
     assert_true(rig.ended[6]->offset < 2 && rig.ended[7]->offset < 2);
     for (int i = 0; i < 2; i++)
         assert_int_equal(store.alone[i], 1);
@@ -281,7 +281,7 @@ static void some_are_dropped(void **state)
     for (int k = 0; k < 10; k++)
         assert_int_equal(engine_step(rig.engine), ST_OK);
     for (int i = 30; i < 40; i++)
-        submit(i, 1, 50);
+        submit(i, 2, 50);
     assert_int_equal(engine_step(rig.engine), ST_OK);
     engine_drop_some(rig.engine, is_even, on_dropped, NULL);
     assert_int_equal(dropped_n, 20);

@@ -222,7 +222,7 @@ void engine_submit(struct engine *e, struct request *r)
     ASSERT(r->verdict == VERDICT_NONE && r->choices != NULL && r->params.n > 0);
     if (is_sound(e, r)) {
         cache_want(e->cache, r->prompt, r->prompt_n);
-        if (e->ports.begin != NULL && r->starts + 1 >= e->cfg->quarantine_starts)
+        if (e->ports.begin != NULL && r->starts >= e->cfg->quarantine_starts)
             lane_add(e, r);
         else
             plan_add(e->plan, r);

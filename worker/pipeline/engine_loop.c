@@ -45,6 +45,7 @@ static void outcome_push_alive(struct pipeline *p, struct request *r)
 void engine_ended(void *pipeline, struct request *r)
 {
     ((struct pipeline *)pipeline)->ended_n++;
+    saver_ended(r);
     outcome_push_alive(pipeline, r);
 }
 

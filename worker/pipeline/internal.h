@@ -114,6 +114,7 @@ void saver_progress(struct saver *s, const struct request *r, int32_t choice);  
 int32_t saver_safe(struct saver *s, const struct request *r, int32_t choice);      /* engine's thread: its port */
 enum engine_begun saver_begin(struct saver *s, struct request *r, bool alone);     /* engine's thread: its port */
 void saver_cleared(struct saver *s, struct request *r);                            /* engine's thread: its port */
+void saver_ended(struct request *r);           /* engine's thread: it has ended there */
 void quarantine_reject(struct request *r);     /* by what request.starts says */
 /* Poll thread. Work for a source is saved from the one until the other, and until saver_flush in between. */
 void saver_source_gained(struct saver *s, int32_t source, uint32_t lease);

@@ -18,6 +18,7 @@
 
 struct saver;
 
+enum { DUES_MAX = 256 };           /* keys of one call */
 enum { TICK_MS = 10, SAVE_MAX = 1000, RETRY_MS = 1000 };
 
 /* A source as the store sees it: the saver's thread only. */
@@ -51,6 +52,7 @@ struct save_slot {
 struct start {
     struct start *next;                /* of `over` */
     struct start *next_asked;
+    atomic_bool ended;                 /* the engine is done with it: a death from here on is not its own */
     atomic_bool pending;               /* asked, not answered: the engine asks for each that waits at every step */
     uint32_t lease;
     struct ckpt_key key;
@@ -61,7 +63,8 @@ struct start {
     struct ckpt_attempts attempts;
     bool forget;
     /* the saver's thread only */
-    bool counted;                      /* this start is */
+    bool counted;                      /* this start is, and it hangs on `live` */
+    struct start *live_before, *live_after;
     bool stands;                       /* something of the record may stand in the store */
 };
 
@@ -99,6 +102,8 @@ struct saver {
     size_t fences_n;
     int64_t retry_at_ns;               /* the store was away: not before then; 0: it answers */
     struct start *alone;               /* which runs alone now, NULL: none */
+    struct start *live;                /* all that are counted */
+    bool crash_told;                   /* to the store */
     struct arena scratch;
     struct dues forgets, hand_overs;
     struct save_slot *saving[SAVE_MAX];
@@ -142,7 +147,7 @@ void slot_free(struct save_slot *slot);
 bool is_quarantined(const struct config *cfg, const struct ckpt_attempts *a);
 void starts_answer(struct saver *s, struct start *asked);
 void starts_over(struct saver *s, struct start *over);
-/* This process dies by its own fault: if a record runs alone, it is noted that it did. */
+/* This process dies by its own fault: it is noted at what is under way. */
 void starts_crash(struct saver *s);
 
 #endif

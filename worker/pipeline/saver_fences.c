@@ -117,7 +117,7 @@ static int due_compare(const void *a, const void *b)
 void dues_call(struct saver *s, struct dues *d, const char *what,
                status (*call)(struct saver *s, uint64_t token, const struct ckpt_key *keys, size_t n))
 {
-    struct ckpt_key keys[256];
+    struct ckpt_key keys[DUES_MAX];
 
     if (d->n > 1)
         qsort(d->of, d->n, sizeof d->of[0], due_compare);

@@ -1,9 +1,11 @@
 /* Starts of records (delivery.md 8.8): counted in the store before their work begins, so that a record that kills its worker is
  * known by the worker that comes after it; taken back when the work is handed over, forgotten when its result is durable.
  *
- * A start that was not taken back tells that the process died, not why: it may have been killed, or its machine. So a record
- * is set aside only for deaths by the process's own fault (crash.h) while it ran alone; or for DEATHS_MAX deaths of whatever
- * kind, for there are faults that look like a kill from outside (memory that runs out). */
+ * A start that was not taken back tells that the process died, not why: it may have been killed, or its machine. A death by
+ * the process's own fault (crash.h) is counted as a second start at all that was under way: so quarantine_starts = 2 means one
+ * such death or two of the other kind, after which a record runs apart; a kill -9 alone costs nobody that. A record is set
+ * aside for deaths by own fault while it ran alone; or for DEATHS_MAX starts of whatever kind, for there are faults that look
+ * like a kill from outside (memory that runs out). */
 #include "worker/pipeline/saver.h"
 
 #include <inttypes.h>
@@ -57,7 +59,7 @@ void quarantine_reject(struct request *r)
 {
     char died[16];
 
-    snprintf(died, sizeof died, "%" PRId32, r->starts);
+    snprintf(died, sizeof died, "%" PRId32, r->solo > 0 ? r->solo : r->starts);
     lines_reject(r, LINES_QUARANTINED, NULL, (const char *const[]){ died, NULL });
 }
 
@@ -95,6 +97,14 @@ enum engine_begun saver_begin(struct saver *s, struct request *r, bool alone)
     return answer;
 }
 
+void saver_ended(struct request *r)
+{
+    struct start *st = r->start;
+
+    if (st != NULL && r->group == NULL)        /* of a group others may still run */
+        atomic_store(&st->ended, true);
+}
+
 void saver_cleared(struct saver *s, struct request *r)
 {
     struct start *st = *start_place(r);
@@ -115,14 +125,39 @@ static status call_hand_over(struct saver *s, uint64_t token, const struct ckpt_
     return ckpt_hand_over(s->store, token, keys, n, false);
 }
 
-/* Not where the device failed: that is a death of what ran. */
-static void hand_over(struct saver *s, struct start *st)
+static void live_add(struct saver *s, struct start *st)
+{
+    if (st->counted)
+        return;
+    st->counted = true;
+    st->live_before = NULL;
+    st->live_after = s->live;
+    if (s->live != NULL)
+        s->live->live_before = st;
+    s->live = st;
+}
+
+static void live_remove(struct saver *s, struct start *st)
 {
     if (s->alone == st)
         s->alone = NULL;
+    if (!st->counted)
+        return;
+    st->counted = false;
+    if (st->live_before != NULL)
+        st->live_before->live_after = st->live_after;
+    else
+        s->live = st->live_after;
+    if (st->live_after != NULL)
+        st->live_after->live_before = st->live_before;
+}
+
+/* Not where the device failed: that is a death of what ran. */
+static void hand_over(struct saver *s, struct start *st)
+{
     if (st->counted && !atomic_load(&s->p->device_failed))
         due_add(&s->hand_overs, &st->key, st->lease);
-    st->counted = false;
+    live_remove(s, st);
 }
 
 bool is_quarantined(const struct config *cfg, const struct ckpt_attempts *a)
@@ -130,18 +165,37 @@ bool is_quarantined(const struct config *cfg, const struct ckpt_attempts *a)
     return a->solo >= cfg->quarantine_solo_max || a->starts >= DEATHS_MAX;
 }
 
+/* Another run's start, as it were: two of one life. */
+static status call_crash(struct saver *s, uint64_t token, const struct ckpt_key *keys, size_t n)
+{
+    struct ckpt_attempts out[DUES_MAX];
+
+    return ckpt_begin(s->store, token, keys, n, false, s->run ^ 2, out);
+}
+
+static status call_crash_alone(struct saver *s, uint64_t token, const struct ckpt_key *keys, size_t n)
+{
+    struct ckpt_attempts out[DUES_MAX];
+
+    return ckpt_begin(s->store, token, keys, n, true, s->run, out);
+}
+
 void starts_crash(struct saver *s)
 {
-    struct start *st = s->alone;
-    struct ckpt_attempts out;
-    uint64_t token;
+    struct dues d = { NULL, 0, 0 };
 
-    if (st == NULL || s->store == NULL || !fence_token(s, st->key.source, st->lease, &token))
+    if (s->crash_told)
         return;
-    s->alone = NULL;
-    if (ckpt_begin(s->store, token, &st->key, 1, true, s->run, &out) == ST_OK)
-        log_error("crash.alone", "source=%" PRId32 " offset=%" PRId64 " deaths_alone=%" PRId32, st->key.source, st->key.offset,
-                  out.solo);
+    s->crash_told = true;
+    for (const struct start *st = s->alone != NULL ? s->alone : s->live; st != NULL; st = st->live_after) {
+        if (!atomic_load(&st->ended))
+            due_add(&d, &st->key, st->lease);
+        if (s->alone != NULL)
+            break;
+    }
+    log_error("crash", "records=%zu alone=%d", d.n, s->alone != NULL);
+    dues_call(s, &d, "crash", s->alone != NULL ? call_crash_alone : call_crash);
+    free(d.of);
 }
 
 /* What stood there before this start. */
@@ -155,7 +209,7 @@ static enum engine_begun judge(const struct saver *s, const struct start *st, st
     a->last_run = 0;
     if (is_quarantined(cfg, a))
         return BEGUN_OVER;
-    return a->starts + 1 >= cfg->quarantine_starts ? BEGUN_SUSPECT : BEGUN_GO;
+    return a->starts >= cfg->quarantine_starts ? BEGUN_SUSPECT : BEGUN_GO;
 }
 
 static void start_answer(struct saver *s, struct start *st, enum engine_begun answer, const struct ckpt_attempts *a)
@@ -198,7 +252,7 @@ static void starts_begin(struct saver *s, struct start *const *starts, size_t n)
             store_is_back(s);
         for (size_t i = 0; i < n && st != ST_FENCED; i++) {
             starts[i]->stands = true;
-            starts[i]->counted = true;         /* perhaps only, but taking it back is safe either way */
+            live_add(s, starts[i]);            /* perhaps only, but taking it back is safe either way */
             if (first->alone)
                 s->alone = starts[i];
         }
@@ -265,12 +319,11 @@ void starts_over(struct saver *s, struct start *over)
 
     for (st = over; st != NULL; st = next) {
         next = st->next;
-        if (s->alone == st)
-            s->alone = NULL;
         if (st->forget && st->stands)
             due_add(&s->forgets, &st->key, st->lease);
         else if (!st->forget)
             hand_over(s, st);
+        live_remove(s, st);
         free(st);
     }
     dues_call(s, &s->hand_overs, "hand_over", call_hand_over);
