@@ -8,22 +8,21 @@
 
 struct kv {
     struct kv_shape shape;
-    size_t page_elems;
-    uint16_t *data;
+    size_t page_elems, elem_bytes;
+    char *data;
 };
 
 /* launch.h: pages. */
-static int swizzle_of(int dim)
+static int swizzle_of(const struct cuda_device *c, int dim)
 {
-    return dim == 64 || dim == 128 || dim == 256 ? 7 : 0;
+    return c->fp32 ? 0 : dim == 64 || dim == 128 || dim == 256 ? 7 : 0;
 }
 
 /* ---- the pool ---- */
 
 size_t cuda_kv_page_bytes(const struct device *d, const struct kv_shape *shape)
 {
-    (void)d;
-    return (size_t)PAGE_POSITIONS * (size_t)shape->head_dim * 2 * sizeof(uint16_t) * (size_t)shape->layers_n *
+    return (size_t)PAGE_POSITIONS * (size_t)shape->head_dim * 2 * (cuda_of_const(d)->fp32 ? 4 : 2) * (size_t)shape->layers_n *
            (size_t)shape->kv_heads_n;
 }
 
@@ -47,7 +46,8 @@ status cuda_kv_open(struct device *d, const struct kv_shape *shape, struct kv **
                          (long long)d->info.memory_bytes);
     kv = mem_take_zero(1, sizeof *kv);
     kv->shape = *shape;
-    kv->page_elems = bytes / sizeof *kv->data;
+    kv->elem_bytes = cuda_of(d)->fp32 ? 4 : 2;
+    kv->page_elems = bytes / kv->elem_bytes;
     kv->data = cuda_memory_take(d, bytes * (size_t)shape->pages_n);        /* zero: values in pages are finite */
     if (kv->data == NULL) {
         free(kv);
@@ -84,7 +84,7 @@ status cuda_kv_pages_copy(struct device *d, struct kv *kv, const int32_t *src, c
     }
     TRY(cuda_send_ints(c, src, pages_n, &from));
     TRY(cuda_send_ints(c, dst, pages_n, &to));
-    TRY(st_cuda(launch_pages_copy(c->stream, (char *)kv->data, kv->page_elems * sizeof *kv->data, from, to, pages_n),
+    TRY(st_cuda(launch_pages_copy(c->stream, kv->data, kv->page_elems * kv->elem_bytes, from, to, pages_n),
                 "page copy"));
 out:
     return st;
@@ -105,17 +105,20 @@ status cuda_kv_positions_move(struct device *d, struct kv *kv, const struct kv_m
         ASSERT(moves[i].at >= 0 && moves[i].at < PAGE_POSITIONS && moves[i].to >= 0 && moves[i].to < PAGE_POSITIONS);
     }
     TRY(cuda_send_ints(c, &moves->src, 4 * moves_n, &sent));
-    TRY(st_cuda(launch_positions_move(c->stream, kv->data, kv->page_elems, kv->shape.layers_n * kv->shape.kv_heads_n,
-                                      kv->shape.head_dim, swizzle_of(kv->shape.head_dim), (const struct launch_move *)sent, moves_n), "move of positions"));
+    TRY(st_cuda(launch_positions_move(c->stream, kv->data, kv->page_elems * kv->elem_bytes,
+                                      kv->shape.layers_n * kv->shape.kv_heads_n, kv->shape.head_dim * (int)kv->elem_bytes,
+                                      swizzle_of(c, kv->shape.head_dim), (const struct launch_move *)sent, moves_n),
+                "move of positions"));
 out:
     return st;
 }
 
 /* ---- operations of a layer ---- */
 
-static uint16_t *layer_of(const struct kv *kv, int layer)
+static void *layer_of(const struct kv *kv, int layer)
 {
-    return kv->data + (size_t)layer * (size_t)kv->shape.kv_heads_n * 2 * PAGE_POSITIONS * (size_t)kv->shape.head_dim;
+    return kv->data + (size_t)layer * (size_t)kv->shape.kv_heads_n * 2 * PAGE_POSITIONS * (size_t)kv->shape.head_dim *
+                      kv->elem_bytes;
 }
 
 static void shapes_check(const struct cuda_device *c, const struct attention_shape *a, const struct kv *kv, int layer)
@@ -149,8 +152,9 @@ status cuda_rope_write(struct device *d, const void *qkv, const struct step *s, 
     struct cuda_device *c = cuda_of(d);
     struct launch_rope r = {
         .qkv = qkv, .slot = c->step.slot, .rows_n = s->rows_n, .heads_n = a->heads_n, .kv_heads_n = a->kv_heads_n,
-        .dim = a->head_dim, .swizzle = swizzle_of(a->head_dim), .half = rope->dim / 2, .neighbours = rope->pairs == ROPE_NEIGHBOURS,
+        .dim = a->head_dim, .swizzle = swizzle_of(c, a->head_dim), .half = rope->dim / 2, .neighbours = rope->pairs == ROPE_NEIGHBOURS,
         .scale = (float)(a->scale * LOG2_E), .kv = layer_of(kv, layer), .page_elems = kv->page_elems, .q = q,
+        .fp32 = c->fp32,
     };
     status st = ST_OK;
 
@@ -177,14 +181,22 @@ status cuda_attention(struct device *d, const void *q, const struct step *s, int
     struct launch_attention l = {
         .q = q, .pos = c->step.pos, .pages = c->step.pages, .tree = c->step.tree, .kv = layer_of(kv, layer),
         .page_elems = kv->page_elems, .heads_n = a->heads_n, .kv_heads_n = a->kv_heads_n, .dim = a->head_dim,
-        .swizzle = swizzle_of(a->head_dim), .window = a->window, .softcap = (float)(a->softcap * LOG2_E), .out = out,
+        .swizzle = swizzle_of(c, a->head_dim), .window = a->window, .softcap = (float)(a->softcap * LOG2_E), .out = out,
     };
     size_t entry_bytes = (size_t)a->kv_heads_n * (size_t)a->head_dim * sizeof *l.sums;
     status st = ST_OK;
 
     cuda_step_check(c, s);
     shapes_check(c, a, kv, layer);
-    TRY(cuda_plan_find(c, s, a->heads_n / a->kv_heads_n, a->window, (int64_t)(SUMS_BYTES_MAX / entry_bytes)));
+    /* the reference keeps no splits apart */
+    TRY(cuda_plan_find(c, s, a->heads_n / a->kv_heads_n, a->window, c->fp32 ? 0 : (int64_t)(SUMS_BYTES_MAX / entry_bytes)));
+    if (c->fp32) {
+        if (p->chunks_n > 0)
+            TRY(st_cuda(launch_attend_fp32(c->stream, &l, p->chunks, p->chunks_n), "attention in fp32"));
+        if (p->tiles_n > 0)
+            TRY(st_cuda(launch_attend_fp32(c->stream, &l, p->tiles, p->tiles_n), "attention in fp32"));
+        goto out;
+    }
     TRY(cuda_room(&c->sums, (size_t)p->entries_n * entry_bytes));
     TRY(cuda_room(&c->weights, (size_t)p->entries_n * (size_t)a->kv_heads_n * sizeof *l.weights));
     l.sums = c->sums.at;

@@ -21,6 +21,27 @@ __device__ __forceinline__ uint32_t bf16_pair(float first, float second)
     return (uint32_t)bf16_bits(first) | (uint32_t)bf16_bits(second) << 16;
 }
 
+// Stores in the type of the destination.
+__device__ __forceinline__ void put(uint16_t *to, float x)
+{
+    *to = bf16_bits(x);
+}
+
+__device__ __forceinline__ void put(float *to, float x)
+{
+    *to = x;
+}
+
+__device__ __forceinline__ float get(const uint16_t *from)
+{
+    return bf16_value(*from);
+}
+
+__device__ __forceinline__ float get(const float *from)
+{
+    return *from;
+}
+
 __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll

@@ -13,9 +13,8 @@ _Static_assert(CUDA_TOP_MAX == TOP_LOGPROBS_MAX, "so is a list of log-probabilit
 
 static size_t cuda_act_bytes(const struct device *d, enum act role, int dim)
 {
-    bool wide = role == ACT_RESIDUAL || role == ACT_QKV || role == ACT_LOGITS;
+    bool wide = cuda_of_const(d)->fp32 || role == ACT_RESIDUAL || role == ACT_QKV || role == ACT_LOGITS;
 
-    (void)d;
     return (size_t)dim * (wide ? 4 : 2);
 }
 
@@ -136,8 +135,9 @@ status cuda_device_open(const struct config *cfg, struct device **out, struct er
     cuda_blocks_init(&c->plan_blocks, 2);
     cuda_blocks_init(&c->sends, CUDA_BLOCKS);
     cuda_blocks_init(&c->loads, 2);
-    if (strcmp(cfg->dtype, "bf16") != 0) {
-        st = error_set(err, ST_REJECT, "dtype=%s: the cuda device has bf16", cfg->dtype);
+    c->fp32 = strcmp(cfg->dtype, "fp32") == 0;
+    if (!c->fp32 && strcmp(cfg->dtype, "bf16") != 0) {
+        st = error_set(err, ST_REJECT, "dtype=%s: the cuda device has bf16 and fp32", cfg->dtype);
         goto out;
     }
     TRY(ordinal_read(cfg->device, &c->ordinal, err));

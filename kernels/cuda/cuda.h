@@ -1,7 +1,8 @@
 /* kernels/cuda/cuda.h - private to the CUDA device: its state, and the functions behind each operation.
  *
  * Memory, streams and handles live in the .c files; the .cu files hold kernels and their launchers (launch.h).
- * Types of activations: RESIDUAL, QKV, LOGITS fp32; NORMED, QUERY, ATTENDED, GATED bf16. Rows are dense.
+ * Types of activations: RESIDUAL, QKV, LOGITS fp32; NORMED, QUERY, ATTENDED, GATED bf16 (fp32 in the reference). Rows
+ * are dense.
  * Threads: one thread drives the device; loading a matrix spreads over `team`. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
@@ -93,7 +94,8 @@ struct product_shape {
 struct cuda_matrix {
     struct matrix base;
     int n;                         /* rows in memory: 2 * rows_n if gated (gate, then up) */
-    uint16_t *w;                   /* [n, k] bf16, device */
+    uint16_t *w;                   /* [n, k] bf16, device; fp32 in the reference: wide */
+    float *wide;
     const struct product_shape *shape;
 };
 
@@ -116,6 +118,7 @@ struct cuda_pending { struct sampled *to; int first, n; };
 struct cuda_device {
     struct device base;
     int ordinal;
+    bool fp32;                     /* the reference: everything in fp32, own kernels */
     cudaStream_t stream;
     cublasLtHandle_t lt;
     struct team *team;

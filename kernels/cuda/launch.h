@@ -1,7 +1,7 @@
 /* kernels/cuda/launch.h - private to the CUDA device: the launchers of its kernels. Shared by C11 and C++17.
  * A launcher checks nothing that its caller has not, launches on the stream and returns the launch's error; it never
  * waits. Pointers are device memory (or pinned host memory, which kernels see as well) unless a comment says otherwise.
- * Types: RESIDUAL, QKV, LOGITS fp32; NORMED, QUERY, ATTENDED, GATED bf16 (uint16_t here). */
+ * Types: RESIDUAL, QKV, LOGITS fp32; NORMED, QUERY, ATTENDED, GATED bf16 (uint16_t here), or fp32 in the reference. */
 #ifndef KERNELS_CUDA_LAUNCH_H
 #define KERNELS_CUDA_LAUNCH_H
 
@@ -18,10 +18,10 @@ extern "C" {
 
 /* ---- embed.cu, rmsnorm.cu, gather.cu, finish.cu, pack.cu, pages.cu, ceiling.cu ---- */
 
-cudaError_t launch_embed(cudaStream_t s, const uint16_t *table, const int32_t *token, int rows_n, int dim, float scale,
+cudaError_t launch_embed(cudaStream_t s, int fp32, const void *table, const int32_t *token, int rows_n, int dim, float scale,
                          float *x);
-cudaError_t launch_rmsnorm(cudaStream_t s, const float *x, const float *w, float eps, const int32_t *rows, int rows_n,
-                           int dim, uint16_t *out);
+cudaError_t launch_rmsnorm(cudaStream_t s, int fp32, const float *x, const float *w, float eps, const int32_t *rows,
+                           int rows_n, int dim, void *out);
 cudaError_t launch_gather(cudaStream_t s, const void *in, const int32_t *rows, int rows_n, size_t row_bytes, void *out);
 /* out += bias, in place: [rows, n] fp32. */
 cudaError_t launch_bias(cudaStream_t s, float *out, const float *bias, int64_t rows_n, int n);
@@ -29,7 +29,7 @@ cudaError_t launch_bias(cudaStream_t s, float *out, const float *bias, int64_t r
 cudaError_t launch_add_bias(cudaStream_t s, float *x, const float *y, const float *bias, int64_t rows_n, int n);
 cudaError_t launch_softcap(cudaStream_t s, float *x, int64_t n, float cap);
 /* out[r, i] = act(in[r, i]) * in[r, ff + i]; gelu: tanh form, else silu. rows_n < 65536; in and out 16-byte aligned. */
-cudaError_t launch_gate(cudaStream_t s, const float *in, int rows_n, int ff, int gelu, uint16_t *out);
+cudaError_t launch_gate(cudaStream_t s, int fp32, const float *in, int rows_n, int ff, int gelu, void *out);
 /* fp32 to bf16, nearest even. */
 cudaError_t launch_pack(cudaStream_t s, const float *in, int64_t n, uint16_t *out);
 /* Numbers in [-1, 1) from (seed, index). */
@@ -41,7 +41,7 @@ cudaError_t launch_compare(cudaStream_t s, const float *a, const float *b, const
 cudaError_t launch_pages_copy(cudaStream_t s, char *pool, size_t page_bytes, const int32_t *src, const int32_t *dst,
                               int pages_n);
 struct launch_move { int32_t src, at, dst, to; };
-cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim, int swizzle,
+cudaError_t launch_positions_move(cudaStream_t s, char *pool, size_t page_bytes, int parts_n, int row_bytes, int swizzle,
                                   const struct launch_move *moves, int moves_n);
 /* Reads n 16-byte words (the ceiling of reading). */
 cudaError_t launch_read(cudaStream_t s, const void *from, int64_t n, unsigned *sink);
@@ -50,6 +50,10 @@ cudaError_t launch_read(cudaStream_t s, const void *from, int64_t n, unsigned *s
 
 cudaError_t launch_product(cudaStream_t s, const uint16_t *w, int n, int k, const uint16_t *in, int rows_n, int add,
                            float *out);
+
+/* product_fp32.cu: the same in fp32, for the reference. */
+cudaError_t launch_product_fp32(cudaStream_t s, const float *w, int n, int k, const float *in, int rows_n, int add,
+                                float *out);
 
 #define PRODUCT_FEW_ROWS 32
 cudaError_t launch_product_init(void);         /* once on each device */
@@ -76,9 +80,10 @@ struct launch_rope {
     float scale;                   /* of queries */
     const float *q_norm, *k_norm;  /* NULL: none */
     float eps;
-    uint16_t *kv;                  /* first element of the layer in page 0 */
+    void *kv;                      /* first element of the layer in page 0 */
     size_t page_elems;             /* elements from a page to the next */
-    uint16_t *q;
+    void *q;
+    int fp32;                      /* of q and pages; swizzle is 0 */
 };
 cudaError_t launch_rope(cudaStream_t s, const struct launch_rope *r);
 
@@ -105,9 +110,9 @@ struct attend_item {
 struct attend_fold { int32_t row, query, queries_n, entry, splits_n; };
 
 struct launch_attention {
-    const uint16_t *q;
+    const uint16_t *q;             /* fp32: float */
     const int32_t *pos, *pages, *tree;
-    const uint16_t *kv;            /* first element of the layer in page 0 */
+    const uint16_t *kv;            /* first element of the layer in page 0; fp32: float */
     size_t page_elems;
     int heads_n, kv_heads_n, dim, swizzle, window;
     float softcap;                 /* in powers of 2: softcap * log2(e); 0: off */
@@ -122,6 +127,8 @@ cudaError_t launch_attend_tiles(cudaStream_t s, const struct launch_attention *a
 /* Items of ATTEND_CHUNK_QUERIES queries; entry must be -1. */
 cudaError_t launch_attend_chunks(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items,
                                  int items_n);
+/* attention_fp32.cu: items of any size, whole (entry -1). */
+cudaError_t launch_attend_fp32(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items, int items_n);
 cudaError_t launch_attend_fold(cudaStream_t s, const struct launch_attention *a, const struct attend_fold *folds,
                                int folds_n);
 

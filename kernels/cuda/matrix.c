@@ -22,8 +22,8 @@ static void fill_part(void *ctx, int part_i, int parts_n)
         f->source->rows(f->source->ctx, f->first + first, last - first, f->to + first * f->k);
 }
 
-/* All rows of a source to w. */
-static status source_load(struct cuda_device *c, const struct matrix_source *source, int k, uint16_t *w)
+/* All rows of a source to the matrix, from row `at` on. */
+static status source_load(struct cuda_device *c, const struct matrix_source *source, int k, struct cuda_matrix *m, int64_t at)
 {
     struct fill f = { .source = source, .k = k };
     int64_t most = (int64_t)(LOAD_BYTES / ((size_t)k * 4));
@@ -40,7 +40,12 @@ static status source_load(struct cuda_device *c, const struct matrix_source *sou
         f.to = (float *)b->host;
         team_run(c->team, fill_part, &f);
         TRY(cuda_block_send(c, b, bytes));
-        TRY(st_cuda(launch_pack(c->stream, (const float *)b->device, f.count * k, w + (size_t)f.first * (size_t)k), "pack"));
+        if (c->fp32)
+            TRY(st_cuda(cudaMemcpyAsync(m->wide + (size_t)(at + f.first) * (size_t)k, b->device, bytes, cudaMemcpyDeviceToDevice,
+                                        c->stream), "copy"));
+        else
+            TRY(st_cuda(launch_pack(c->stream, (const float *)b->device, f.count * k,
+                                    m->w + (size_t)(at + f.first) * (size_t)k), "pack"));
     }
 out:
     return st;
@@ -60,18 +65,21 @@ static status load(struct device *d, int k, const struct matrix_source *sources,
     m->base.rows_n = gated ? n / 2 : n;
     m->base.k = k;
     m->base.gated = gated;
-    m->base.bytes = (size_t)n * (size_t)k * sizeof *m->w;
-    m->w = cuda_memory_take(d, m->base.bytes);
-    if (m->w == NULL) {
+    m->base.bytes = (size_t)n * (size_t)k * (c->fp32 ? sizeof *m->wide : sizeof *m->w);
+    if (c->fp32)
+        m->wide = cuda_memory_take(d, m->base.bytes);
+    else
+        m->w = cuda_memory_take(d, m->base.bytes);
+    if (m->w == NULL && m->wide == NULL) {
         st = error_set(err, ST_FATAL, "%s has no memory for a matrix of %lld x %d (%zu bytes)", d->info.name, (long long)n, k,
                        m->base.bytes);
         goto out;
     }
     for (int i = 0; i < sources_n && st == ST_OK; i++) {
-        st = source_load(c, &sources[i], k, m->w + (size_t)at * (size_t)k);
+        st = source_load(c, &sources[i], k, m, at);
         at += sources[i].rows_n;
     }
-    if (st == ST_OK)
+    if (st == ST_OK && !c->fp32)
         st = cuda_product_shape(c, m);
     if (st != ST_OK) {
         error_set(err, st, "a matrix of %lld x %d does not come onto %s; the log has the reason", (long long)n, k,
@@ -106,6 +114,8 @@ void cuda_matrix_give(struct device *d, struct matrix *matrix)
 
     if (m->w != NULL)
         cuda_buffer_give(d, m->w);
+    if (m->wide != NULL)
+        cuda_buffer_give(d, m->wide);
     free(m);
 }
 
@@ -116,5 +126,6 @@ status cuda_embed(struct device *d, const struct matrix *table, const struct ste
 
     cuda_step_check(c, s);
     ASSERT(c->step.token_least >= 0 && c->step.token_most < table->rows_n);
-    return st_cuda(launch_embed(c->stream, m->w, c->step.token, s->rows_n, table->k, scale, x), "embed");
+    return st_cuda(launch_embed(c->stream, c->fp32, c->fp32 ? (const void *)m->wide : m->w, c->step.token, s->rows_n,
+                                table->k, scale, x), "embed");
 }

@@ -1,6 +1,6 @@
 /* pages: whole pages, and single positions, moved inside the pool
- * Shapes    a page is `page_bytes` (all layers, keys and values); part p of a page is [2][16][dim] bf16
- * Needs     page_bytes % 16 == 0; dim % 8 == 0
+ * Shapes    a page is `page_bytes` (all layers, keys and values); part p of a page is [2][16] rows
+ * Needs     page_bytes and row_bytes % 16 == 0
  * Launch    copy: grid = (pages, 32), block = 256; move: grid = parts, block = 32..256: the moves of a part stay in order
  * Traffic   each byte read and written once: memory bound */
 #include "kernels/cuda/launch.h"
@@ -17,22 +17,19 @@ static __global__ void pages_copy(char *pool, size_t page_bytes, const int32_t *
 
 /* A thread moves the same word of a position in every move, so that moves of one thread are in order; that word, wherever
  * in its row it stands, is touched by that thread alone. */
-static __global__ void positions_move(uint16_t *pool, size_t page_elems, int dim, int swizzle,
-                                      const struct launch_move *moves, int moves_n)
+static __global__ void positions_move(char *pool, size_t page_bytes, int words, int swizzle, const struct launch_move *moves,
+                                      int moves_n)
 {
-    int words = dim / 8;
-
     for (int i = 0; i < moves_n; i++) {
         struct launch_move m = moves[i];
-        const uint16_t *from = pool + (size_t)m.src * page_elems + (size_t)blockIdx.x * 2 * CUDA_PAGE * dim;
-        uint16_t *to = pool + (size_t)m.dst * page_elems + (size_t)blockIdx.x * 2 * CUDA_PAGE * dim;
+        size_t part = (size_t)blockIdx.x * 2 * CUDA_PAGE * words;
+        const uint4 *from = (const uint4 *)(pool + (size_t)m.src * page_bytes) + part;
+        uint4 *to = (uint4 *)(pool + (size_t)m.dst * page_bytes) + part;
 
         for (int w = threadIdx.x; w < 2 * words; w += blockDim.x) {
-            size_t half = w < words ? 0 : (size_t)CUDA_PAGE * dim;
-            int word = w < words ? w : w - words;
+            int half = w < words ? 0 : CUDA_PAGE * words, word = w < words ? w : w - words;
 
-            ((uint4 *)(to + half + (size_t)m.to * dim))[word ^ (m.to & swizzle)] =
-                ((const uint4 *)(from + half + (size_t)m.at * dim))[word ^ (m.at & swizzle)];
+            to[half + m.to * words + (word ^ (m.to & swizzle))] = from[half + m.at * words + (word ^ (m.at & swizzle))];
         }
     }
 }
@@ -44,9 +41,9 @@ cudaError_t launch_pages_copy(cudaStream_t s, char *pool, size_t page_bytes, con
     return cudaGetLastError();
 }
 
-cudaError_t launch_positions_move(cudaStream_t s, uint16_t *pool, size_t page_elems, int parts_n, int dim, int swizzle,
+cudaError_t launch_positions_move(cudaStream_t s, char *pool, size_t page_bytes, int parts_n, int row_bytes, int swizzle,
                                   const struct launch_move *moves, int moves_n)
 {
-    positions_move<<<parts_n, 64, 0, s>>>(pool, page_elems, dim, swizzle, moves, moves_n);
+    positions_move<<<parts_n, 64, 0, s>>>(pool, page_bytes, row_bytes / 16, swizzle, moves, moves_n);
     return cudaGetLastError();
 }

@@ -93,6 +93,9 @@ static status product_run(struct cuda_device *c, const struct cuda_matrix *m, co
     int k = m->base.k;
     status st = ST_OK;
 
+    if (c->fp32)
+        return st_cuda(launch_product_fp32(c->stream, m->wide, m->n, k, (const float *)(const void *)in, rows_n, add, out),
+                       "product in fp32");
     for (int r = 0, n; r < rows_n; r += n) {
         const uint16_t *from = in + (size_t)r * (size_t)k;
         float *to = out + (size_t)r * (size_t)m->n;
@@ -426,15 +429,16 @@ status cuda_linear_gated(struct device *d, const struct matrix *w, enum gate_act
     struct cuda_device *c = cuda_of(d);
     const struct cuda_matrix *m = (const struct cuda_matrix *)w;
     size_t row = (size_t)m->n * sizeof(float);
+    size_t in_bytes = device_act_bytes(d, ACT_NORMED, w->k), out_bytes = device_act_bytes(d, ACT_GATED, (int)w->rows_n);
     int most = SCRATCH_BYTES_MAX / row > 64 ? (int)(SCRATCH_BYTES_MAX / row) / 64 * 64 : 64, ff = (int)w->rows_n;
     status st = ST_OK;
 
     for (int r = 0, n; r < rows_n; r += n) {
         n = rows_n - r < most ? rows_n - r : most;
         TRY(cuda_room(&c->scratch, (size_t)n * row));
-        TRY(product_run(c, m, (const uint16_t *)in + (size_t)r * (size_t)w->k, n, false, c->scratch.at));
-        TRY(st_cuda(launch_gate(c->stream, c->scratch.at, n, ff, act == GATE_GELU_TANH,
-                                (uint16_t *)out + (size_t)r * (size_t)ff), "gate"));
+        TRY(product_run(c, m, (const uint16_t *)((const char *)in + (size_t)r * in_bytes), n, false, c->scratch.at));
+        TRY(st_cuda(launch_gate(c->stream, c->fp32, c->scratch.at, n, ff, act == GATE_GELU_TANH,
+                                (char *)out + (size_t)r * out_bytes), "gate"));
     }
 out:
     return st;

@@ -1,5 +1,5 @@
 /* rmsnorm: out[r,:] = x[p,:] / sqrt(mean(x[p,:]^2) + eps) * w, p = rows[r] (or r)
- * Shapes    x [*, dim] fp32, w [dim] fp32, out [rows, dim] bf16
+ * Shapes    x [*, dim] fp32, w [dim] fp32, out [rows, dim] bf16 or fp32
  * Launch    grid = rows, block = 256, one partial sum per warp in shared memory
  * Traffic   reads 4*rows*dim B (the second pass hits L1), writes 2*rows*dim B, w comes from L2: memory bound
  * Numerics  sum in fp32: a thread's elements in order, then lanes, then warps; depends on dim alone */
@@ -42,25 +42,28 @@ static __global__ void rmsnorm_wide(const float *x, const float *w, float eps, c
     }
 }
 
-static __global__ void rmsnorm(const float *x, const float *w, float eps, const int32_t *rows, int dim, uint16_t *out)
+template <typename T>
+static __global__ void rmsnorm(const float *x, const float *w, float eps, const int32_t *rows, int dim, T *out)
 {
     const float *from = x + (size_t)(rows != NULL ? rows[blockIdx.x] : blockIdx.x) * dim;
-    uint16_t *to = out + (size_t)blockIdx.x * dim;
+    T *to = out + (size_t)blockIdx.x * dim;
     float sum = 0, scale;
 
     for (int i = threadIdx.x; i < dim; i += THREADS)
         sum += from[i] * from[i];
     scale = norm_scale(sum, dim, eps);
     for (int i = threadIdx.x; i < dim; i += THREADS)
-        to[i] = bf16_bits(from[i] * scale * w[i]);
+        put(to + i, from[i] * scale * w[i]);
 }
 
-cudaError_t launch_rmsnorm(cudaStream_t s, const float *x, const float *w, float eps, const int32_t *rows, int rows_n,
-                           int dim, uint16_t *out)
+cudaError_t launch_rmsnorm(cudaStream_t s, int fp32, const float *x, const float *w, float eps, const int32_t *rows,
+                           int rows_n, int dim, void *out)
 {
-    if (dim % 4 == 0)
-        rmsnorm_wide<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
+    if (fp32)
+        rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (float *)out);
+    else if (dim % 4 == 0)
+        rmsnorm_wide<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (uint16_t *)out);
     else
-        rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, out);
+        rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (uint16_t *)out);
     return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
 /* rope: queries and keys normed and turned (Su et al. 2021), queries scaled; keys and values into the pages
- * Shapes    qkv [rows, heads + 2 kv_heads, dim] fp32; q [rows, heads, dim] bf16; pages as in launch.h; turns [rows, half] (cos, sin)
+ * Shapes    (q and pages: bf16, or fp32 without swizzle) qkv [rows, heads + 2 kv_heads, dim] fp32; q [rows, heads, dim] bf16; pages as in launch.h; turns [rows, half] (cos, sin)
  * Needs     half <= dim / 2, dim % 8 == 0
  * Launch    grid = rows (times heads / 8 if rows are few), block = 8 warps that take heads in turn; turns: grid = rows,
  *           block = 64
@@ -60,13 +60,40 @@ static __device__ __forceinline__ int place(int i, int turn)
     return i ^ turn << 3;
 }
 
+static __device__ __forceinline__ void put_nan(uint16_t *to)
+{
+    *to = 0x7fff;
+}
+
+static __device__ __forceinline__ void put_nan(float *to)
+{
+    *to = __uint_as_float(0x7fffffffu);
+}
+
+/* Both of a pair of neighbours. */
+static __device__ __forceinline__ void put_two(uint16_t *to, float x, float y)
+{
+    *(uint32_t *)to = bf16_pair(x, y);
+}
+
+static __device__ __forceinline__ void put_two(float *to, float x, float y)
+{
+    *(float2 *)to = make_float2(x, y);
+}
+
 /* One head by a warp. f: 1 or the norm's scale; w: NULL or the norm's weights. */
+template <typename T>
 static __device__ void head_turn(const struct launch_rope &r, const float *in, const float2 *turn, float f,
-                                 const float *w, float scale, bool dead, int swizzle, uint16_t *to)
+                                 const float *w, float scale, bool dead, int swizzle, T *to)
 {
     int lane = threadIdx.x % 32;
 
-    bool wide = !r.neighbours && r.half % 2 == 0 && !dead;     /* two pairs a lane: the common case */
+    bool wide = !r.neighbours && r.half % 2 == 0;  /* two pairs a lane: the common case */
+
+    for (int i = lane; dead && i < r.dim; i += 32)
+        put_nan(to + i);
+    if (dead)
+        return;
 
     for (int i = 2 * lane; i < (wide ? r.half : 0); i += 64) {
         float2 x = *(const float2 *)(in + i), y = *(const float2 *)(in + i + r.half);
@@ -76,9 +103,8 @@ static __device__ void head_turn(const struct launch_rope &r, const float *in, c
             x = make_float2(x.x * f * w[i], x.y * f * w[i + 1]);
             y = make_float2(y.x * f * w[i + r.half], y.y * f * w[i + r.half + 1]);
         }
-        *(uint32_t *)(to + place(i, swizzle)) = bf16_pair((x.x * t.x - y.x * t.y) * scale, (x.y * t.z - y.y * t.w) * scale);
-        *(uint32_t *)(to + place(i + r.half, swizzle)) =
-            bf16_pair((y.x * t.x + x.x * t.y) * scale, (y.y * t.z + x.y * t.w) * scale);
+        put_two(to + place(i, swizzle), (x.x * t.x - y.x * t.y) * scale, (x.y * t.z - y.y * t.w) * scale);
+        put_two(to + place(i + r.half, swizzle), (y.x * t.x + x.x * t.y) * scale, (y.y * t.z + x.y * t.w) * scale);
     }
     for (int i = lane; i < (wide ? 0 : r.half); i += 32) {
         int a = r.neighbours ? 2 * i : i, b = r.neighbours ? 2 * i + 1 : i + r.half;
@@ -88,18 +114,19 @@ static __device__ void head_turn(const struct launch_rope &r, const float *in, c
             x = x * f * w[a];
             y = y * f * w[b];
         }
-        to[place(a, swizzle)] = dead ? 0x7fff : bf16_bits((x * c - y * s) * scale);
-        to[place(b, swizzle)] = dead ? 0x7fff : bf16_bits((y * c + x * s) * scale);
+        put(to + place(a, swizzle), (x * c - y * s) * scale);
+        put(to + place(b, swizzle), (y * c + x * s) * scale);
     }
     for (int i = 2 * r.half + lane; i < r.dim; i += 32) {
         float x = w != NULL ? in[i] * f * w[i] : in[i];
 
-        to[place(i, swizzle)] = dead ? 0x7fff : bf16_bits(x * scale);
+        put(to + place(i, swizzle), x * scale);
     }
 }
 
 /* Copies a value; true: it is not finite in bf16, and zeros were written. */
-static __device__ bool value_write(const float *in, int dim, int swizzle, uint16_t *to)
+template <typename T>
+static __device__ bool value_write(const float *in, int dim, int swizzle, T *to)
 {
     bool bad = false;
 
@@ -107,10 +134,11 @@ static __device__ bool value_write(const float *in, int dim, int swizzle, uint16
         bad |= (__float_as_uint(in[i]) & 0x7fffffffu) >= 0x7f7f8000u;
     bad = __any_sync(0xffffffffu, bad);
     for (int i = threadIdx.x % 32 * 2; i < dim; i += 64)
-        *(uint32_t *)(to + place(i, swizzle)) = bad ? 0 : bf16_pair(in[i], in[i + 1]);
+        put_two(to + place(i, swizzle), bad ? 0 : in[i], bad ? 0 : in[i + 1]);
     return bad;
 }
 
+template <typename T>
 static __global__ void rope(struct launch_rope r)
 {
     int row = blockIdx.x, slot = r.slot[row];
@@ -122,9 +150,9 @@ static __global__ void rope(struct launch_rope r)
         float f = w != NULL ? norm_scale(x, r.dim, r.eps) : 1;
 
         if (h < r.heads_n) {
-            head_turn(r, x, turn, f, w, r.scale, false, 0, r.q + ((size_t)row * r.heads_n + h) * r.dim);
+            head_turn(r, x, turn, f, w, r.scale, false, 0, (T *)r.q + ((size_t)row * r.heads_n + h) * r.dim);
         } else {
-            uint16_t *part = r.kv + (size_t)(slot / CUDA_PAGE) * r.page_elems +
+            T *part = (T *)r.kv + (size_t)(slot / CUDA_PAGE) * r.page_elems +
                              (size_t)(h - r.heads_n) * 2 * CUDA_PAGE * r.dim;
             size_t at = (size_t)(slot % CUDA_PAGE) * r.dim;
             int swizzle = slot & r.swizzle;
@@ -146,6 +174,9 @@ cudaError_t launch_rope(cudaStream_t s, const struct launch_rope *r)
 {
     int parts = r->rows_n < ROWS_MANY ? (r->heads_n + r->kv_heads_n + WARPS - 1) / WARPS : 1;
 
-    rope<<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
+    if (r->fp32)
+        rope<float><<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
+    else
+        rope<uint16_t><<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
     return cudaGetLastError();
 }

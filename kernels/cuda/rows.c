@@ -12,7 +12,7 @@ status cuda_rmsnorm(struct device *d, const void *x, const float *w, float eps, 
         return ST_OK;
     if (rows != NULL)
         TRY(cuda_send_ints(c, rows, rows_n, &sent));
-    TRY(st_cuda(launch_rmsnorm(c->stream, x, w, eps, sent, rows_n, dim, out), "rmsnorm"));
+    TRY(st_cuda(launch_rmsnorm(c->stream, c->fp32, x, w, eps, sent, rows_n, dim, out), "rmsnorm"));
 out:
     return st;
 }

@@ -12,7 +12,7 @@ struct device_kind { const char *dtype, *isa; };    /* isa "cuda": the CUDA devi
 
 static const struct device_kind device_kinds[] = {
     { "fp32", "auto" }, { "bf16", "portable" }, { "bf16", "avx2" }, { "bf16", "avx512bf16" },
-    { "bf16", "cuda" },
+    { "bf16", "cuda" }, { "fp32", "cuda" },
 };
 #define DEVICE_KINDS ((int)(sizeof device_kinds / sizeof device_kinds[0]))
 
