@@ -70,6 +70,18 @@ def settings_go_round(model, source, folder):
     refused(1, "cannot read the settings file", "config", "--config", folder)
 
 
+def a_store_is_measured(model, source, folder):
+    path = os.path.join(folder, "store")
+    code, text, _ = call("bench", "store", "sqlite:" + path, "--seconds", "0.1", "--json")
+    assert code == 0, code
+    figures = json.loads(text)
+    assert len(figures) == 5 and all(seconds > 0 for seconds in figures.values()), figures
+    assert not os.path.exists(path), "it leaves what it has stored"
+    refused(1, "store URL", "bench", "store")
+    refused(2, "must begin with", "bench", "store", "elsewhere:x")
+    refused(2, "does not answer", "bench", "store", "redis://127.0.0.1:1")
+
+
 def the_model_is_no_output(model, source, folder):
     with open(model, "rb") as f:
         before = f.read()
@@ -188,7 +200,7 @@ def main():
     with job.folder() as folder:
         model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
-        for test in (usage_is_explained, numbers_are_numbers, settings_go_round, the_model_is_no_output):
+        for test in (usage_is_explained, numbers_are_numbers, settings_go_round, a_store_is_measured, the_model_is_no_output):
             test(model, source, folder)
         for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on,
                      a_signal_before_the_work_ends_it, a_grown_input_goes_on, a_full_disk_stops_it):

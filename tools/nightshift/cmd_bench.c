@@ -9,6 +9,7 @@
 #include "tools/bench/bench_kernels.h"
 #include "tools/bench/bench_lines.h"
 #include "tools/bench/bench_step.h"
+#include "tools/bench/bench_store.h"
 #include "tools/nightshift/cli.h"
 #include "worker/pipeline/model_text.h"
 
@@ -57,14 +58,14 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
         return;
     o->what = optind < argc ? argv[optind++] : "";
     needs_model = strcmp(o->what, "step") == 0 || strcmp(o->what, "lines") == 0;
-    if (strcmp(o->what, "lines") == 0 && optind < argc)
+    if ((strcmp(o->what, "lines") == 0 || strcmp(o->what, "store") == 0) && optind < argc)
         o->input = argv[optind++];
     if (optind != argc || !(o->seconds > 0 && o->seconds <= 3600) || o->context < 1
         || o->context > BENCH_STEP_ROWS_MAX || (needs_model && o->model_path == NULL)
-        || (strcmp(o->what, "lines") == 0 && o->input == NULL)) {
+        || ((strcmp(o->what, "lines") == 0 || strcmp(o->what, "store") == 0) && o->input == NULL)) {
         cli->done = true;
-        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, gpu --shape NAME, step -m MODEL or lines IN -m MODEL is needed, --seconds above 0, "
-                                  "--context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
+        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, gpu --shape NAME, step -m MODEL, lines IN -m MODEL or store URL is "
+                                  "needed, --seconds above 0, --context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
     }
 }
 
@@ -121,6 +122,14 @@ out:
     return st;
 }
 
+/* No device and no model: how fast progress is kept. */
+static status store_bench(const struct config *cfg, const struct bench_options *o, bool json, struct error *err)
+{
+    struct bench_store b = { .url = o->input, .seconds = o->seconds, .json = json };
+
+    return bench_store_run(cfg, &b, stdout, err);
+}
+
 int cmd_bench(int argc, char **argv)
 {
     struct bench_options o = { .seconds = 2, .context = 128, .shape = "llama-3-8b" };
@@ -133,8 +142,8 @@ int cmd_bench(int argc, char **argv)
     options_read(&cli, argc, argv, &o);
     if (cli.done)
         return cli.exit_code;
-    if (strcmp(o.what, "lines") == 0) {
-        st = lines_bench(&cli.cfg, &o, cli.json, &err);
+    if (strcmp(o.what, "lines") == 0 || strcmp(o.what, "store") == 0) {
+        st = o.what[0] == 'l' ? lines_bench(&cli.cfg, &o, cli.json, &err) : store_bench(&cli.cfg, &o, cli.json, &err);
         return st == ST_OK ? EXIT_CODE_DONE : cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
     }
     st = device_open(&cli.cfg, &d, &err);
