@@ -1,8 +1,9 @@
 /* The commit side: one group of results and the marks "these inputs are done" in one transaction, as an explicit list of steps.
  *
- *   TAKE ─ BEGIN ─ PRODUCE… ─ GUARD ─ OFFSETS ─ COMMIT ─ END           at least once: TAKE ─ PRODUCE… ─ COMMIT (flush) ─ GUARD ─ OFFSETS
+ *   TAKE ─ BEGIN ─ PRODUCE… ─ GUARD ─ OFFSETS ─ COMMIT ─ END
  *     ^       └───────┴─────────┴─────────┴─── ABORT ──> END (ST_RETRY: the same results come again)
  *     └─ REREAD ─ INIT ─ REMAKE <── fatal, fenced, or nobody knows
+ *   at least once: TAKE ─ PRODUCE… ─ COMMIT (a flush) ─ GUARD ─ OFFSETS ─ END
  *
  * GUARD is right before OFFSETS: the group's generation is asked for first and the owned set is looked at second, so what is sent
  * is of a generation in which all these partitions were ours. A partition that is given away later is given away in a later

@@ -2,8 +2,9 @@
  *
  * Nothing here sleeps or waits on another thread: a step makes at most one client call and returns, back-off is a point in time
  * (clock_mono_ns) that the caller waits for. So the simulation interleaves workers, deaths and time between any two steps.
- * Threads:   kafka_core_poll, _pause and the client's consumer calls: the poll side. kafka_commit_*: the commit side. _stop,
- *            _counts, _group_busy: any. One lock guards the table of partitions; it is never held across a client call.
+ * Threads:   kafka_core_poll, _pause and the client's consumer calls: the poll side. kafka_commit_*: the commit side.
+ *            kafka_core_stop, _stopped, _counts, kafka_commit_upkeep_due: any. One lock guards the table of partitions; it is
+ *            never held across a client call (but `end`, which never blocks).
  * Ownership: the client is borrowed; close it after kafka_core_close. */
 #ifndef QUEUE_KAFKA_CORE_H
 #define QUEUE_KAFKA_CORE_H

@@ -157,31 +157,33 @@ def eager_members(kafka):
     audit(url, 2000)
 
 
-def broker_dies(kafka):
-    """kill -9 of the only broker in the middle of it; it comes back after some seconds."""
-    url = kafka.url("broker")
-    fill(url, 3000)
-    a = Worker(url, *idle("--every", "40", ms=12000))
-    time.sleep(2)
-    kafka.kill()
-    time.sleep(4)
-    kafka.start()
-    a.end()
-    audit(url, 3000)
+def broker_dies(_):
+    """kill -9 of the only broker in the middle of it; it comes back after some seconds. (One of its own: few topics to recover.)"""
+    with services.Kafka(settings=BROKER) as kafka:
+        url = kafka.url("broker")
+        fill(url, 3000)
+        a = Worker(url, *idle("--every", "40", ms=12000))
+        time.sleep(2)
+        kafka.kill()
+        time.sleep(4)
+        kafka.start()
+        a.end()
+        audit(url, 3000)
 
 
-def long_outage(kafka):
+def long_outage(_):
     """Longer than a minute without any broker: everything is lost, the consumer is made anew, the work goes on. (By name only.)"""
-    url = kafka.url("outage")
-    fill(url, 3000)
-    a = Worker(url, *idle("--every", "40", "--quiet", ms=30000))
-    time.sleep(2)
-    kafka.kill()
-    time.sleep(75)
-    kafka.start()
-    a.end()
-    assert "the consumer is made anew" in a.words, a.words
-    audit(url, 3000)
+    with services.Kafka(settings=BROKER) as kafka:
+        url = kafka.url("outage")
+        fill(url, 3000)
+        a = Worker(url, *idle("--every", "40", "--quiet", ms=30000))
+        time.sleep(2)
+        kafka.kill()
+        time.sleep(75)
+        kafka.start()
+        a.end()
+        assert "the consumer is made anew" in a.words, a.words
+        audit(url, 3000)
 
 
 # ---- where a partition begins ----
