@@ -124,7 +124,8 @@ static void full_check(struct judge *j, const struct record *rec, struct judgeme
     request_free_line(r);
 }
 
-void judge_line(struct judge *j, const struct record *rec, struct judgement *out)
+/* Parses the line; NULL: it is none that has a key. */
+static json_t *line_read(const struct judge *j, const struct record *rec, struct judgement *out)
 {
     json_error_t fault;
     json_t *root = NULL;
@@ -147,9 +148,22 @@ void judge_line(struct judge *j, const struct record *rec, struct judgement *out
     if (root != NULL) {
         custom_id_take(root, out);
         key_take(j, root, out);
-        shape_check(root, out);
-        json_decref(root);
     }
+    return root;
+}
+
+void judge_key(struct judge *j, const struct record *rec, struct judgement *out)
+{
+    json_decref(line_read(j, rec, out));
+}
+
+void judge_line(struct judge *j, const struct record *rec, struct judgement *out)
+{
+    json_t *root = line_read(j, rec, out);
+
+    if (root != NULL)
+        shape_check(root, out);
+    json_decref(root);
     if (out->valid && j->intake != NULL)
         full_check(j, rec, out);
 }

@@ -24,5 +24,7 @@ MUST_USE status judge_open(const struct config *cfg, const char *model, const ch
 void judge_close(struct judge *j);             /* NULL is allowed */
 /* *out is filled anew; begin with a zeroed one. A line that is no JSON has neither key nor custom_id. */
 void judge_line(struct judge *j, const struct record *rec, struct judgement *out);
+/* Key and custom_id alone, of a line that was judged before. */
+void judge_key(struct judge *j, const struct record *rec, struct judgement *out);
 
 #endif

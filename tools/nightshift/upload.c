@@ -186,7 +186,7 @@ static status record_add(struct sender *s, const struct record *line, struct err
 
     headers[1].value_n = (size_t)snprintf(number, sizeof number, "%" PRId64, line->offset + 1);
     headers[2].value_n = (size_t)snprintf(total, sizeof total, "%" PRId64, u->records_n);
-    judge_line(u->judge, line, &s->judgement);
+    judge_key(u->judge, line, &s->judgement);
     if (s->judgement.has_key) {
         r.key = s->judgement.key.n > 0 ? s->judgement.key.data : "";
         r.key_n = s->judgement.key.n;
