@@ -179,7 +179,7 @@ def brokers(world, scale):
         cluster = test_kafka.World(kafka, world.redis, world.folder, world.rng.random())
         path, want = cluster.source("brokers", max(60, 400 * scale // 100), cluster.slow, max_tokens=(20, 150))
         with cluster.pool("brokers", cluster.slow, **test_kafka.SLOW) as p:
-            submit = p.submit_slowly(path, 4, partitions=PARTITIONS)
+            submit = p.submit_slowly(path, 2, partitions=PARTITIONS)
             recovery, tend = Recovery(), test_kafka.Chaos(cluster, p).tend
             for node in range(3):
                 for fault in ("killed", "frozen", "cut off"):
