@@ -2,8 +2,9 @@
 """The large run: thousands of requests through deaths of everything, each fault many times, and what each cost. Prints the table of the
 README's reliability page: fault, rounds, results meanwhile, seconds until every partition answered again.
 
-usage: soak_kafka.py [--seed N] [--scale PERCENT] [acceptance] [chaos] [brokers]        (1, 100, all)
+usage: soak_kafka.py [--seed N] [--scale PERCENT] [acceptance] [recovery] [chaos] [brokers]        (1, 100, all)
 acceptance   20,000 requests, one of two workers killed at 6,400 results, default time-outs
+recovery     one fault at a time: how long until every partition answers again
 chaos        60 kill -9 at random, 20 drains, every failpoint twice, zombies, restarts of broker and Redis, Redis empty, full, hanging ...
 brokers      three brokers in namespaces of their own (root): each killed, frozen, cut off
 """
@@ -126,6 +127,25 @@ def chaos(world, scale):
     table(soak.recovery.rows(p.url))
 
 
+def recovery(world, scale):
+    """One fault at a time, far enough apart that the seconds are its own."""
+    faults = ["worker_killed", "worker_drained", "worker_stopped", "broker_killed", "broker_restarted", "redis_killed", "redis_emptied",
+              "redis_hangs", "redis_full", "redis_demoted"] * max(1, 3 * scale // 100)
+    world.rng.shuffle(faults)
+    path, want = world.source("recovery", 5 * 22 * len(faults), world.slow, max_tokens=(10, 60))
+    with world.pool("recovery", world.slow, **test_kafka.SLOW) as p:
+        submit = p.submit_slowly(path, 5, partitions=PARTITIONS)
+        soak = Soak(world, p)
+        soak.run(faults, pause_s=(16, 18))
+        time.sleep(16)
+        submit.send_signal(signal.SIGTERM)
+        submit.wait(timeout=60)
+        p.submit(path)
+        p.finish(want, "recovery", timeout_s=900)
+    job.say("recovery: %d lines, %d faults, audit clean, every answer equal byte for byte" % (len(want), len(faults)))
+    table(soak.recovery.rows(p.url))
+
+
 def last_counts(worker):
     """(tokens generated, sequences under way) as of a worker's last step."""
     for line in reversed(worker.log):
@@ -217,7 +237,7 @@ def main():
     args = parser.parse_args()
     with job.folder() as folder, services.Kafka() as kafka, services.Redis() as redis:
         world = test_kafka.World(kafka, redis, folder, args.seed)
-        for part in (acceptance, chaos, brokers):
+        for part in (acceptance, recovery, chaos, brokers):
             if not args.parts or part.__name__ in args.parts:
                 part(world, args.scale)
     job.say("ok")
