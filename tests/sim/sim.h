@@ -58,7 +58,7 @@ struct sim_worker {
     bool group_again;                  /* ST_RETRY of the last one: the same results come again */
     int64_t not_before_ns;
     int64_t stopped_until_ns, poll_hung_until_ns, commit_hung_until_ns;
-    bool in_poll, in_commit;           /* a call of that side is under way, and time goes on in it */
+    bool in_poll, in_commit, in_store; /* a call of that side is under way, and time goes on in it */
     bool over;                         /* its process has ended */
     bool draining, halted, saved;      /* halted: nothing more is computed */
     struct drain_times drain;
@@ -101,6 +101,7 @@ struct sim {
     struct broker_producer feeder;
     struct { int32_t partition; int64_t offset; } fed[64]; int fed_open_n;
     uint64_t newest_token[BROKER_PARTITIONS_MAX];
+    int64_t store_hangs_until_ns;      /* every call to it waits for the time-out */
     struct sim_stats *stats;
     int64_t commit_steps_n;            /* so far, of all workers */
     int64_t act_at;                    /* the step that the script waits for; 0: no script */

@@ -140,7 +140,11 @@ static void store_fault(struct sim *s)
 {
     int skip = dice_below(&s->dice, 4), calls = 1 + dice_below(&s->dice, 12);
 
-    switch (dice_below(&s->dice, 5)) {
+    switch (dice_below(&s->dice, 6)) {
+    case 5:
+        s->store_hangs_until_ns = s->now_ns + span(s, AWAY_NS_MAX);
+        sim_tell(s, "the store does not answer for %" PRId64 " ms", (s->store_hangs_until_ns - s->now_ns) / NS_PER_MS);
+        break;
     case 0:
         ckpt_mem_fail(SIM_STORE, CKPT_MEM_REFUSE, skip, calls);
         break;

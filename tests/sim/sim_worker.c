@@ -45,6 +45,20 @@ static void flight_drop(struct sim_worker *w, const struct flight *f)
 
 /* ---- saving ---- */
 
+/* The store does not answer: the caller waits for its time-out, and the other sides go on. What was looked up before may be
+ * gone then. */
+static bool store_hangs(struct sim_worker *w)
+{
+    if (w->s->now_ns >= w->s->store_hangs_until_ns)
+        return w->in_store;                    /* one connection, one call at a time */
+    if (!w->in_store) {
+        w->in_store = true;
+        sim_pass(w->s, w->s->cfg.checkpoint_timeout_ms * NS_PER_MS);
+        w->in_store = false;
+    }
+    return true;
+}
+
 static bool token_take(struct sim_worker *w, struct holding *h)
 {
     uint64_t *newest = &w->s->newest_token[h->source];
@@ -93,7 +107,7 @@ static void source_save(struct sim_worker *w, struct holding *h)
     size_t n = 0;
     status st;
 
-    if (!token_take(w, h))
+    if (store_hangs(w) || !token_take(w, h))
         return;
     for (int i = 0; i < w->flights_n; i++) {
         struct flight *f = w->flight[i];
@@ -387,9 +401,10 @@ static void step_decode(struct sim_worker *w)
     for (int i = 0; i < w->flights_n && !w->halted; i++) {
         struct flight *f = w->flight[i];
 
-        if (!f->loaded && !f->lost) {
-            if (!asked)
-                flight_load(w, f);
+        if (!f->loaded && !f->lost && !asked) {
+            if (store_hangs(w))
+                return;
+            flight_load(w, f);
             asked = true;
         }
         for (int n = dice_below(&w->s->dice, 3); n > 0 && f->loaded && f->tokens_n < f->prompt.tokens_n; n--) {
@@ -459,7 +474,8 @@ static void result_durable(struct sim_worker *w, struct flight *f)
         check_wrong(&w->s->check, "I1: %" PRId32 "/%" PRId64 " is said to be durable, but has no result", f->rec->source,
                     f->rec->offset);
     in->saved_n = 0;
-    if (h != NULL && h->have && dice_below(&w->s->dice, 8) > 0)      /* else it dies before it can: harmless */
+    /* Not always: it may die before it can, and the store may be away. Harmless. */
+    if (h != NULL && h->have && w->s->now_ns >= w->s->store_hangs_until_ns && dice_below(&w->s->dice, 8) > 0)
         if (ckpt_forget(w->store, h->token, &key, 1) == ST_FENCED)
             h->have = false;
 }
