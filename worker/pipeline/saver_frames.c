@@ -19,15 +19,23 @@ struct ckpt_key key_of(const struct pipeline *p, const struct request *r, int32_
     return (struct ckpt_key){ p->job_hash, r->source, r->offset, r->prompt_i * r->params.n + choice };
 }
 
+static struct save_slot *slot_find(const struct request *r, int32_t key_choice)
+{
+    struct save_slot *slot = r->saved;
+
+    while (slot != NULL && slot->key.choice != key_choice)
+        slot = slot->next;
+    return slot;
+}
+
 /* Slots are made for the choices that need one. */
 struct save_slot *slot_of(struct saver *s, struct request *r, int32_t choice)
 {
     struct ckpt_key key = key_of(s->p, r, choice);
-    struct save_slot *slot;
+    struct save_slot *slot = slot_find(r, key.choice);
 
-    for (slot = r->saved; slot != NULL; slot = slot->next)
-        if (slot->key.choice == key.choice)
-            return slot;
+    if (slot != NULL)
+        return slot;
     slot = mem_take_zero(1, sizeof *slot);
     slot->lease = r->record->lease;
     slot->key = key;
@@ -75,7 +83,10 @@ int32_t saver_safe(struct saver *s, const struct request *r, int32_t choice)
 
     if (atomic_load(&s->away))
         return INT32_MAX;
-    slot = slot_of(s, (struct request *)(uintptr_t)r, choice);
+    /* Asked in the middle of a step, where nothing is made: it was there at the first saver_progress, tokens ago. */
+    slot = slot_find(r, key_of(s->p, r, choice).choice);
+    if (slot == NULL)
+        return INT32_MAX;
     safe_n = atomic_load(&slot->safe_n);
     if (safe_n < c->tokens_n) {
         pthread_mutex_lock(&s->lock);
