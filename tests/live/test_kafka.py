@@ -212,7 +212,7 @@ def poison(world):
     """A line that kills every worker that computes it: one dead letter, all others done, three deaths at most."""
     rows = pool.lines(300, 11, max_tokens=(20, 100))
     path = job.write(os.path.join(world.folder, "clean.jsonl"), rows)
-    want = pool.reference(world.folder, path, world.model, "poison-reference")
+    want = pool.reference(world.folder, path, world.fast, "poison-reference")
     at = 120
     body = rows[at]["body"]
     if "messages" in body:
@@ -222,7 +222,7 @@ def poison(world):
     body["max_tokens"] = 50
     body.pop("stop", None)
     path = job.write(os.path.join(world.folder, "poison.jsonl"), rows)
-    with world.pool("poison") as p:
+    with world.pool("poison", world.fast) as p:
         p.submit(path)
         settings = dict(failpoint="engine.poison=%s@9" % POISON)
         p.start(1, **settings)
