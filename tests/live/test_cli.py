@@ -82,6 +82,16 @@ def a_store_is_measured(model, source, folder):
     refused(2, "does not answer", "bench", "store", "redis://127.0.0.1:1")
 
 
+def a_job_is_measured(model, source, folder):
+    code, text, _ = call("bench", "job", source, "-m", model, "--json")
+    row = json.loads(text)
+    assert code == 0 and row["lines"] == 5 and row["failed"] == 0 and 0 < row["peak_share"] < 1, text
+    assert 0 < row["open_s"] < row["wall_s"] and row["tok_out_s"] > 0, text
+    refused(1, "job IN", "bench", "job", "-m", model)
+    refused(2, "cannot read", "bench", "job", source + ".none", "-m", model)
+    assert not [name for name in os.listdir("/tmp") if name.startswith("nightshift-bench-")], "a folder is left behind"
+
+
 def the_model_is_no_output(model, source, folder):
     with open(model, "rb") as f:
         before = f.read()
@@ -200,7 +210,7 @@ def main():
     with job.folder() as folder:
         model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(5, 2))
-        for test in (usage_is_explained, numbers_are_numbers, settings_go_round, a_store_is_measured, the_model_is_no_output):
+        for test in (usage_is_explained, numbers_are_numbers, settings_go_round, a_store_is_measured, a_job_is_measured, the_model_is_no_output):
             test(model, source, folder)
         for test in (failures_have_a_place, streams_may_be_closed_or_full, signals_stop_and_it_goes_on,
                      a_signal_before_the_work_ends_it, a_grown_input_goes_on, a_full_disk_stops_it):

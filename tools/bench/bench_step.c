@@ -116,15 +116,21 @@ static int ms_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_row_flops(const struct model_shape *s)
+{
+    double heads = (double)s->heads_n * s->head_dim, kv = 2.0 * s->kv_heads_n * s->head_dim;
+
+    return 2 * s->layers_n * (s->dim * (heads + kv) + heads * s->dim + 3.0 * s->dim * s->ff);
+}
+
 /* Multiplications and additions that the step needs: products of every row, the head for wanted rows, attention. */
 static double case_flops(const struct bench *b, const struct step_case *c)
 {
     const struct model_shape *s = model_shape(b->m);
-    double heads = (double)s->heads_n * s->head_dim, kv = 2.0 * s->kv_heads_n * s->head_dim, rows = c->seqs_n * c->rows_each;
-    double layer = s->dim * (heads + kv) + heads * s->dim + 3.0 * s->dim * s->ff;
+    double heads = (double)s->heads_n * s->head_dim, rows = c->seqs_n * c->rows_each;
     double positions = c->rows_each > 1 ? rows * (c->rows_each + 1) / 2 : rows * (b->context + 1);
 
-    return 2 * s->layers_n * layer * rows + 2.0 * s->dim * s->vocab * c->seqs_n + 4 * heads * s->layers_n * positions;
+    return bench_row_flops(s) * rows + 2.0 * s->dim * s->vocab * c->seqs_n + 4 * heads * s->layers_n * positions;
 }
 
 static void case_print(struct bench *b, int i, bool json, FILE *out)

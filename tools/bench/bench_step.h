@@ -17,6 +17,9 @@ struct bench_step {
     bool json;                 /* one object a line instead of a table */
 };
 
+/* Multiplications and additions of one row's products in all layers, the head not among them. */
+double bench_row_flops(const struct model_shape *s);
+
 /* Prints a line a case: ms (median), tok/s, share of the measured dot-product peak (products and attention), and weight
  * bytes a second over those of the plain read loop. */
 MUST_USE status bench_step_run(struct device *d, struct model *m, const struct bench_step *b, FILE *out,

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "tools/bench/bench_attention.h"
 #include "tools/bench/bench_gpu.h"
+#include "tools/bench/bench_job.h"
 #include "tools/bench/bench_kernels.h"
 #include "tools/bench/bench_lines.h"
 #include "tools/bench/bench_step.h"
@@ -37,7 +38,7 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
         { "context", required_argument, NULL, CONTEXT }, { "cpu-time", no_argument, NULL, CPU_TIME },
         { "shape", required_argument, NULL, SHAPE }, { "csv", no_argument, NULL, CSV }, { 0 }
     };
-    bool needs_model;
+    bool needs_model, needs_input;
     int option;
 
     while ((option = getopt_long(argc, argv, "m:", options, NULL)) != -1) {
@@ -57,15 +58,16 @@ static void options_read(struct cli *cli, int argc, char **argv, struct bench_op
     if (cli->done)
         return;
     o->what = optind < argc ? argv[optind++] : "";
-    needs_model = strcmp(o->what, "step") == 0 || strcmp(o->what, "lines") == 0;
-    if ((strcmp(o->what, "lines") == 0 || strcmp(o->what, "store") == 0) && optind < argc)
+    needs_input = strcmp(o->what, "lines") == 0 || strcmp(o->what, "store") == 0 || strcmp(o->what, "job") == 0;
+    needs_model = strcmp(o->what, "step") == 0 || strcmp(o->what, "lines") == 0 || strcmp(o->what, "job") == 0;
+    if (needs_input && optind < argc)
         o->input = argv[optind++];
     if (optind != argc || !(o->seconds > 0 && o->seconds <= 3600) || o->context < 1
         || o->context > BENCH_STEP_ROWS_MAX || (needs_model && o->model_path == NULL)
-        || ((strcmp(o->what, "lines") == 0 || strcmp(o->what, "store") == 0) && o->input == NULL)) {
+        || (needs_input && o->input == NULL)) {
         cli->done = true;
-        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, gpu --shape NAME, step -m MODEL, lines IN -m MODEL or store URL is "
-                                  "needed, --seconds above 0, --context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
+        cli->exit_code = cli_fail(cli, EXIT_CODE_USAGE, "kernels, attention, gpu --shape NAME, step -m MODEL, lines IN -m MODEL, job IN -m MODEL or "
+                                  "store URL is needed, --seconds above 0, --context 1 to %d; see `nightshift bench --help`", BENCH_STEP_ROWS_MAX);
     }
 }
 
@@ -130,6 +132,11 @@ static status store_bench(const struct config *cfg, const struct bench_options *
     return bench_store_run(cfg, &b, stdout, err);
 }
 
+static status job_bench(const struct config *cfg, const struct bench_options *o, bool json, struct error *err)
+{
+    return bench_job_run(cfg, &(struct bench_job){ .input = o->input, .model_path = o->model_path, .json = json }, stdout, err);
+}
+
 int cmd_bench(int argc, char **argv)
 {
     struct bench_options o = { .seconds = 2, .context = 128, .shape = "llama-3-8b" };
@@ -142,8 +149,10 @@ int cmd_bench(int argc, char **argv)
     options_read(&cli, argc, argv, &o);
     if (cli.done)
         return cli.exit_code;
-    if (strcmp(o.what, "lines") == 0 || strcmp(o.what, "store") == 0) {
-        st = o.what[0] == 'l' ? lines_bench(&cli.cfg, &o, cli.json, &err) : store_bench(&cli.cfg, &o, cli.json, &err);
+    if (o.input != NULL) {         /* those that open what they need by themselves */
+        st = strcmp(o.what, "lines") == 0 ? lines_bench(&cli.cfg, &o, cli.json, &err)
+           : strcmp(o.what, "store") == 0 ? store_bench(&cli.cfg, &o, cli.json, &err)
+                                          : job_bench(&cli.cfg, &o, cli.json, &err);
         return st == ST_OK ? EXIT_CODE_DONE : cli_fail(&cli, EXIT_CODE_CANNOT_START, "%s", err.text);
     }
     st = device_open(&cli.cfg, &d, &err);

@@ -94,11 +94,13 @@ const struct command commands[] = {
       "usage: nightshift model MODEL.gguf\n"
       "example: nightshift model models/smollm2-135m-instruct-q4_1.gguf --set kv_memory_mb=8192\n" },
     { "bench", "speed beside ceilings measured in the same run", cmd_bench,
-      "usage: nightshift bench kernels | attention | gpu [--shape NAME] [--csv] | step -m MODEL.gguf | lines IN.jsonl -m MODEL.gguf | store URL [--seconds S] [--context N] [--cpu-time]\n"
+      "usage: nightshift bench kernels | attention | gpu [--shape NAME] [--csv] | step -m MODEL.gguf | job IN.jsonl -m MODEL.gguf\n"
+      "                        | lines IN.jsonl -m MODEL.gguf | store URL [--seconds S] [--context N] [--cpu-time]\n"
       "  kernels     products and norms of SmolLM2-135M's shape on random weights, by row count\n"
       "  attention   rope, attention and sampling of that shape\n"
       "  gpu         products, attention, sampling, whole steps of a known model's shape (llama-3-8b), for --set device=cuda\n"
       "  step        whole steps of the model: prefills and decodes; --context: cached positions of a decoding sequence\n"
+      "  job         a whole job, loading included, its results thrown away\n"
       "  lines       what a line costs besides the model: reading, rendering, encoding, answer text, result line\n"
       "  store       a progress store (redis://HOST, sqlite:PATH): 5,000 sequences saved, looked up, begun, forgotten\n"
       "  --cpu-time  with --set threads=1: counts the thread's own time, for a machine that others use, too\n"
