@@ -5,7 +5,7 @@
  * a file; all of it is durable, or the file is cut back to where it was. After a crash, some lines of the group in
  * progress may be there and others not; each is whole, or is cut or moved away at the next start (file_output.c).
  *
- * Beside the output: OUT.job (what the job is made of: file_job.c), OUT.lock (one run at a time), OUT.damaged-N (what a
+ * Beside the output: OUT.job (what the job is made of: file_job.c), OUT.lock (one run at a time; the errors file has one, too), OUT.damaged-N (what a
  * power loss spoilt), OUT.sorting and OUT.job.tmp (half-made; replaced by the next try).
  *
  * The job is the input as it was at the start. The same input, or the same with complete lines appended, goes on with the
@@ -298,6 +298,7 @@ void file_queue_close(struct queue *q)
     output_close(&f->errors);
     output_close(&f->output);
     input_close(&f->input);
+    job_unlock(f->errors_lock_path, f->errors_lock_fd);
     job_unlock(f->lock_path, f->lock_fd);
     job_record_fini(&f->record);
     pthread_cond_destroy(&f->moved);
@@ -305,6 +306,7 @@ void file_queue_close(struct queue *q)
     free(f->output_path);
     free(f->sidecar_path);
     free(f->lock_path);
+    free(f->errors_lock_path);
     free(f);
 }
 

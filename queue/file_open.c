@@ -30,10 +30,10 @@ static char *errors_name(const struct file_queue *f, const char *errors_path)
 }
 
 /* What stands beside a file: the queue's own companions, then the worker's progress store (SQLite's files). The errors file
- * has the first two only. */
-static const char *const companions[] = { "", ".sorting", ".job", ".job.tmp", ".lock", ".progress", ".progress-wal",
+ * has the first three only. */
+static const char *const companions[] = { "", ".sorting", ".lock", ".job", ".job.tmp", ".progress", ".progress-wal",
                                           ".progress-shm", ".progress-journal" };
-enum { COMPANIONS_N = sizeof companions / sizeof companions[0], ERRORS_COMPANIONS_N = 2 };
+enum { COMPANIONS_N = sizeof companions / sizeof companions[0], ERRORS_COMPANIONS_N = 3 };
 
 /* Is one of the errors file's companions one of the output's? */
 static bool companions_clash(const char *output_path, const char *errors_path)
@@ -217,6 +217,10 @@ static status files_open(struct file_queue *f, const struct queue_job *job, char
     }
     TRY(paths_check(f, *errors_path, err));
     TRY(job_lock(f->lock_path, f->output_path, &f->lock_fd, err));
+    if (*errors_path != NULL) {      /* two jobs may share no file, and none may write another's output */
+        f->errors_lock_path = path_join(*errors_path, ".lock");
+        TRY(job_lock(f->errors_lock_path, *errors_path, &f->errors_lock_fd, err));
+    }
     leftovers_remove(f, *errors_path);
 out:
     return st;
@@ -301,7 +305,7 @@ static struct file_queue *file_queue_new(const struct queue_job *job)
     f->order_input = job->order_input;
     if (job->events != NULL)
         f->events = *job->events;
-    f->lock_fd = f->input.fd = f->output.fd = f->errors.fd = -1;
+    f->lock_fd = f->errors_lock_fd = f->input.fd = f->output.fd = f->errors.fd = -1;
     pthread_mutex_init(&f->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -13,11 +13,11 @@
 struct file_queue {
     struct queue queue;
     /* fixed after the open */
-    char *output_path, *sidecar_path, *lock_path;
+    char *output_path, *sidecar_path, *lock_path, *errors_lock_path;
     struct job_record record;
     bool order_input;
     int64_t torn_i;                  /* the last line, if it has no newline; -1 */
-    int lock_fd;
+    int lock_fd, errors_lock_fd;
     struct file_input input;         /* the poll side's, but for its facts and descriptor */
     struct done_set done;            /* before this run: read only */
     /* the poll side */

@@ -554,6 +554,31 @@ static void second_run_is_refused(void **state)
 
 /* Many processes at once for one lock: exactly one of them holds it at a time, also around its end, when the holder takes the
  * file away that others have just opened. */
+static void errors_file_has_one_job(void **state)
+{
+    struct job_outcome out;
+    struct job_dir mine;
+    struct queue *q;
+    char lock[160];
+
+    (void)state;
+    input_text("one\nbad two\n");
+    mine = dir;
+    q = queue_take(&(struct job_options){ .fingerprint = "{}", .errors_file = true });
+    snprintf(dir.output, sizeof dir.output, "%s/other.jsonl", dir.path);
+    out = RUN(.fingerprint = "{}", .errors_file = true);
+    assert_refused(&out, "open", ST_REJECT, mine.errors);
+    memcpy(dir.output, mine.errors, sizeof dir.output);        /* what fails there is no output here */
+    out = RUN(.fingerprint = "{}");
+    assert_refused(&out, "open", ST_REJECT, mine.errors);
+    queue_close(q);
+    snprintf(lock, sizeof lock, "%s.lock", mine.errors);
+    assert_false(text_exists(lock));
+    dir = mine;
+    out = RUN(.fingerprint = "{}", .errors_file = true);
+    assert_int_equal(out.st, ST_OK);
+}
+
 static void lock_has_one_holder(void **state)
 {
     enum { CHILDREN = 4, TIMES = 60 };
@@ -713,6 +738,7 @@ int main(void)
         TEST(read_only_file_system),
         TEST(output_behind_a_link),
         TEST(second_run_is_refused),
+        TEST(errors_file_has_one_job),
         TEST(lock_has_one_holder),
         TEST(looking_keeps_nobody_out),
         TEST(a_look_tells_how_far_it_is),
