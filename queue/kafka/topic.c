@@ -140,9 +140,29 @@ status topic_count_partitions(struct topics *t, enum topic_kind kind, int32_t *p
     return partitions_look(t, kind, partitions_n, &leaders_n, err);
 }
 
+/* Right after a broker's return others still name the old leader: looking at the topic again makes the library ask anew. */
+static status range_read(struct topics *t, enum topic_kind kind, int32_t p, int64_t deadline_ns, struct topic_range *out,
+                         struct error *err)
+{
+    int32_t partitions_n, leaders_n;
+    struct error unused;
+
+    for (;;) {
+        int64_t left_ms = (deadline_ns - clock_mono_ns()) / NS_PER_MS;
+        status st = st_topic(err, t, t->trouble, rd_kafka_query_watermark_offsets(t->admin, t->names.topic[kind], p, &out->low,
+                             &out->high, left_ms > 1 ? (int)left_ms : 1), t->names.topic[kind]);
+
+        if (st != ST_RETRY || clock_mono_ns() >= deadline_ns)
+            return st;
+        rd_kafka_poll(t->admin, 100);
+        (void)partitions_look(t, kind, &partitions_n, &leaders_n, &unused);      /* its answer is the next try's */
+    }
+}
+
 status topic_read_ranges(struct topics *t, enum topic_kind kind, struct topic_range **out, int32_t *partitions_n,
                          struct error *err)
 {
+    int64_t deadline_ns = clock_mono_ns() + TOPIC_ANSWER_S * NS_PER_S;
     struct topic_range *ranges = NULL;
     status st;
 
@@ -151,10 +171,8 @@ status topic_read_ranges(struct topics *t, enum topic_kind kind, struct topic_ra
     if (*partitions_n == 0)
         return error_set(err, ST_REJECT, "there is no topic \"%s\" (brokers %s)", t->names.topic[kind], t->names.brokers);
     ranges = mem_take_zero((size_t)*partitions_n, sizeof *ranges);
-    for (int32_t p = 0; p < *partitions_n; p++) {
-        TRY(st_topic(err, t, t->trouble, rd_kafka_query_watermark_offsets(t->admin, t->names.topic[kind], p, &ranges[p].low,
-                     &ranges[p].high, TOPIC_ANSWER_MS), t->names.topic[kind]));
-    }
+    for (int32_t p = 0; p < *partitions_n; p++)
+        TRY(range_read(t, kind, p, deadline_ns, &ranges[p], err));
     *out = ranges;
     ranges = NULL;
 out:
