@@ -27,11 +27,12 @@ def poisoned(rows, at):
     return rows
 
 
-def run_to_end(source, output, model, failpoint, settings, rng=None):
-    """Runs until the job is done: (deaths by the line, deaths by kill -9)."""
+def run_to_end(source, output, model, failpoint, settings, rng=None, wall_s=None):
+    """Runs until the job is done: (deaths by the line, deaths by kill -9). wall_s: what it takes undisturbed; with rng kill -9 comes
+    after some of that."""
     crashed = killed = 0
     while True:
-        kill_s = rng.uniform(0.03, 0.12) if rng is not None and killed < 15 else None
+        kill_s = rng.uniform(0.05, 0.15) * wall_s if rng is not None and killed < 15 else None
         code, report = job.run(source, output, model, settings=settings, failpoint=failpoint, kill_after_s=kill_s, timeout_s=120)
         if code == 0:
             return crashed, killed, report
@@ -46,17 +47,17 @@ def others(answers, at):
     return {i: re.sub(r"(req_|cmpl-)[0-9a-f]{16}_", r"\1", line) for i, line in answers.items() if i not in at}
 
 
-def case(folder, model, name, at, failpoint, settings, want, rng=None, deaths_max=DEATHS_MAX):
+def case(folder, model, name, at, failpoint, settings, want, rng=None, wall_s=None, deaths_max=DEATHS_MAX):
     source = job.write(os.path.join(folder, name + ".in"), poisoned(job.lines(60, 3, max_tokens=(5, 60)), at))
     output = os.path.join(folder, name + ".out")
-    crashed, killed, report = run_to_end(source, output, model, failpoint, settings, rng)
+    crashed, killed, report = run_to_end(source, output, model, failpoint, settings, rng, wall_s)
     got = job.audit(source, output)
     refused = sorted(i for i, line in got.items() if '"quarantined"' in line)
     assert refused == (sorted(at) if failpoint else []), (name, refused, at)
     assert report["failed"] + report["before_failed"] == len(refused), report
     job.same(others(got, at), others(want, at), name)
     assert crashed <= deaths_max, "%s: %d deaths" % (name, crashed)
-    assert (crashed > 0) == bool(failpoint) and (killed > 3) == (rng is not None), (name, crashed, killed)
+    assert (crashed > 0) == bool(failpoint) and (killed > 1) == (rng is not None), (name, crashed, killed)
     job.say("%s: %d deaths by the line, %d by kill -9, set aside: %s" % (name, crashed, killed, refused))
 
 
@@ -75,7 +76,9 @@ def main():
         case(folder, model, "first", [0], point, settings, want)
         case(folder, model, "two", [5, 40], point, settings, want, deaths_max=2 * DEATHS_MAX)
         case(folder, model, "halves", [7], point, dict(settings, quarantine_alone_max=4), want, deaths_max=6)
-        case(folder, model, "killed", [], None, dict(settings, sequences_max=2, threads=1), want, rng=rng)
+        alone = dict(settings, sequences_max=2, threads=1)
+        wall_s = job.done(source, os.path.join(folder, "alone.out"), model, settings=alone)["wall_s"]
+        case(folder, model, "killed", [], None, alone, want, rng=rng, wall_s=wall_s)
     job.say("ok")
 
 

@@ -141,18 +141,23 @@ def under_faults(j, wall_s, rng, i):
     job.say("round %d: %d kills of the run, %d faults of Redis" % (i, kills, nemesis.faults))
 
 
+def job_make(folder, redis, source, layers=None):
+    """A job and how long it takes undisturbed."""
+    model = job.tiny_model(folder, layers)
+    plain = os.path.join(folder, "plain-%s.jsonl" % layers)
+    wall_s = job.done(source, plain, model, settings={"sequences_max": 24})["wall_s"]
+    return Job(folder, redis, source, job.audit(source, plain), model), wall_s
+
+
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 4
     rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     with job.folder() as folder, services.Redis() as redis:
-        model = job.tiny_model(folder)
         source = job.write(os.path.join(folder, "in.jsonl"), job.lines(400, 7, max_tokens=(100, 250)))
-        plain = os.path.join(folder, "plain.jsonl")
-        wall_s = job.done(source, plain, model, settings={"sequences_max": 24})["wall_s"]
-        j = Job(folder, redis, source, job.audit(source, plain), model)
-
+        j, wall_s = job_make(folder, redis, source)
         assert sum(resumes(j, wall_s, rng) for _ in range(2)) > 0, "no death has left anything to resume"
-        away_at_the_start(j)
+        # A store that was away is asked again after a second: this job takes longer on any machine.
+        away_at_the_start(job_make(folder, redis, source, 16)[0])
         for i in range(rounds):
             under_faults(j, wall_s, rng, i)
     job.say("ok")
