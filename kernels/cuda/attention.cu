@@ -15,7 +15,7 @@
  *           nothing: 0 times a finite value is added, sums are scaled by 2^0, and the last step makes every zero +0.
  * Why       heads of a group share a tile: decode reads each key once. Splits: one long sequence fills the device. */
 #include "kernels/cuda/bits.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch.cuh"
 
 #include <limits.h>
 
@@ -530,6 +530,8 @@ static __global__ void __launch_bounds__(TILE_WARPS * 32, DIM == 64 ? 3 : DIM ==
 {
     int warp = threadIdx.x / 32, index = blockIdx.x * TILE_WARPS + warp;
 
+    successor_start();
+    predecessor_wait();
     if (index >= items_n)
         return;                    /* warps never wait for one another here */
     struct attend_item item = items[index];
@@ -593,6 +595,8 @@ static __global__ void __launch_bounds__(128) attend_fold(struct launch_attentio
     struct attend_fold f = folds[blockIdx.x];
     int group = a.heads_n / a.kv_heads_n, lane = threadIdx.x % 32;
 
+    successor_start();
+    predecessor_wait();
     for (int i = threadIdx.x / 32; i < f.queries_n; i += 4) {
         int query = f.query + i, row = f.row + query / group, head = blockIdx.y * group + query % group;
         uint16_t *to = a.out + ((size_t)row * a.heads_n + head) * a.dim;
@@ -653,9 +657,8 @@ cudaError_t launch_attend_init(void)
 template <int DIM>
 static cudaError_t tiles(cudaStream_t s, const struct launch_attention *a, const struct attend_item *items, int items_n)
 {
-    attend_tiles<DIM><<<dim3((unsigned)((items_n + TILE_WARPS - 1) / TILE_WARPS), (unsigned)a->kv_heads_n),
-                        TILE_WARPS * 32, tile_bytes * DIM, s>>>(*a, items, items_n);
-    return cudaGetLastError();
+    return launch_close(attend_tiles<DIM>, dim3((unsigned)((items_n + TILE_WARPS - 1) / TILE_WARPS), (unsigned)a->kv_heads_n),
+                        TILE_WARPS * 32, tile_bytes * DIM, s, *a, items, items_n);
 }
 
 template <int DIM>
@@ -682,6 +685,5 @@ cudaError_t launch_attend_chunks(cudaStream_t s, const struct launch_attention *
 cudaError_t launch_attend_fold(cudaStream_t s, const struct launch_attention *a, const struct attend_fold *folds,
                                int folds_n)
 {
-    attend_fold<<<dim3((unsigned)folds_n, (unsigned)a->kv_heads_n), 128, 0, s>>>(*a, folds);
-    return cudaGetLastError();
+    return launch_close(attend_fold, dim3((unsigned)folds_n, (unsigned)a->kv_heads_n), 128, 0, s, *a, folds);
 }

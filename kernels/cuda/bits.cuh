@@ -80,6 +80,22 @@ __device__ __forceinline__ void copies_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(N));
 }
 
+// Launched to overlap (product_wide.cu), the next kernel may begin when all blocks of this one have called it.
+__device__ __forceinline__ void successor_start(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// All that kernels before this one wrote is there, and they have ended.
+__device__ __forceinline__ void predecessor_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Four 8 x 8 matrices; lanes 8i .. 8i + 7 point at the rows of matrix i.
 __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t at)
 {

@@ -147,6 +147,7 @@ status cuda_device_open(const struct config *cfg, struct device **out, struct er
     TRY(team_open(c->base.info.threads_n, &c->team, err));
     TRY(st_cuda(launch_attend_init(), "attention"));
     TRY(st_cuda(launch_product_init(), "products"));
+    TRY(st_cuda(launch_wide_init(), "wide products"));
     TRY(st_cuda(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream"));
     if (cublasLtCreate(&c->lt) != CUBLAS_STATUS_SUCCESS) {
         st = error_set(err, ST_REJECT, "device=%s: cuBLASLt cannot start on %s", cfg->device, c->base.info.name);

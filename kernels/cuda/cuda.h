@@ -83,11 +83,14 @@ status cuda_plan_find(struct cuda_device *c, const struct step *s, int group, in
 /* ---- products (product.c) ---- */
 
 #define PRODUCT_BUCKETS 15
-enum product_by { PRODUCT_CHAIN, PRODUCT_FEW, PRODUCT_LT };  /* what runs: product.cu's two kernels, or cuBLASLt */
-struct product_plan { enum product_by by; cublasLtMatmulAlgo_t algo; };
+/* What runs: product.cu's two kernels, a tile of product_wide.cu, or cuBLASLt. */
+enum product_by { PRODUCT_CHAIN, PRODUCT_FEW, PRODUCT_WIDE, PRODUCT_LT };
+struct product_plan { enum product_by by; int tile; cublasLtMatmulAlgo_t algo; };
 struct product_shape {
     int n, k;
+    bool gated;
     struct product_plan plan[PRODUCT_BUCKETS];
+    int whole[PRODUCT_BUCKETS];    /* gated: the tile that does the activation, too; -1: the plan, then the activation */
     struct product_shape *next;
 };
 

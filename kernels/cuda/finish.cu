@@ -4,6 +4,7 @@
  * Traffic   each element read and written once: memory bound
  * Numerics  residual + (product + bias), in that order; exp and tanh of libdevice, to 2 ulp */
 #include "kernels/cuda/bits.cuh"
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/launch.h"
 
 static unsigned blocks_for(int64_t n)
@@ -32,16 +33,6 @@ static __global__ void softcap(float *x, int64_t n, float cap)
 {
     EACH(i, n)
         x[i] = cap * tanhf(x[i] / cap);
-}
-
-template <bool GELU>
-static __device__ __forceinline__ float gated(float x, float up)
-{
-    if (GELU)
-        x = 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
-    else
-        x = x / (1.0f + expf(-x));
-    return x * up;
 }
 
 /* ff % 4 == 0, so that every row is 16-byte aligned. */

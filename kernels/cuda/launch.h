@@ -61,6 +61,23 @@ cudaError_t launch_product_init(void);         /* once on each device */
 cudaError_t launch_product_few(cudaStream_t s, const uint16_t *w, int n, int k, const uint16_t *in, int rows_n, int add,
                                float *out);
 
+/* ---- product_wide.cu: the same chain by wgmma, on compute capability 9.0 alone ---- */
+
+enum { WIDE_STORE, WIDE_ADD, WIDE_SILU, WIDE_GELU };
+struct launch_wide {
+    const uint16_t *w, *in;        /* [n, k], [rows_n, k], 16-byte aligned */
+    int n, k, rows_n, to;          /* n % 16 == 0, k % 8 == 0. WIDE_SILU, WIDE_GELU: w is gate, then up, of n / 2 each */
+    void *out;                     /* [rows_n, n] fp32, or [rows_n, n / 2] bf16, 16-byte aligned */
+};
+#define WIDE_TILES 14
+cudaError_t launch_wide_init(void);            /* once on each device */
+/* After launch_wide_init: kernels of this device may begin while the one before them ends (bits.cuh, predecessor_wait). */
+int launch_overlaps(void);
+/* Whether tile 0 .. WIDE_TILES - 1 is made for such a product on this device. */
+int launch_wide_fits(int tile, int gated, int n, int k, int rows_n);
+/* tile: one that fits; rows_n may be less than what it was asked for. */
+cudaError_t launch_wide(cudaStream_t s, int tile, const struct launch_wide *p);
+
 /* ---- pages ----
  * Of one layer and KV head: keys [16][dim], then values [16][dim], bf16. In a row the 16-byte chunk c of position p of the
  * page stands at c ^ (p & swizzle), so that a page can be copied to shared memory as it lies and be read there without

@@ -79,6 +79,8 @@ static status load(struct device *d, int k, const struct matrix_source *sources,
         st = source_load(c, &sources[i], k, m, at);
         at += sources[i].rows_n;
     }
+    if (st == ST_OK)               /* before anything reads it: wide products do so while the kernel before them still runs */
+        st = st_cuda(cudaStreamSynchronize(c->stream), "loading of a matrix");
     if (st == ST_OK && !c->fp32)
         st = cuda_product_shape(c, m);
     if (st != ST_OK) {

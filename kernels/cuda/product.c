@@ -5,7 +5,9 @@
  * of rows the fastest algorithm without a split is chosen, by timing: the library's own first choice for few rows and a
  * long k rests on a split, and without it another bucket's algorithm may be several times faster. At loading its result
  * on random rows is compared with the chain, bit for bit, as a product and as an addition to a residual. One that differs
- * is passed over; where all differ, and for shapes that cuBLASLt has no aligned kernel for, the chain itself runs. */
+ * is passed over; where all differ, and for shapes that cuBLASLt has no aligned kernel for, the chain itself runs. The own
+ * kernels of product_wide.cu take part in the race, and those that do a gated activation in it: held to the bits of the
+ * chain and then the activation. */
 #include "kernels/cuda/cuda.h"
 
 #include <math.h>
@@ -16,9 +18,11 @@
 
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define CANDIDATES_MAX 8           /* for each row count: the library names its best first */
-#define SET_MAX 64                 /* different algorithms of all buckets of a shape */
+#define SET_MAX 96                 /* different algorithms of all buckets of a shape */
 #define CROSS_ROWS_MAX 512         /* beyond, only the bucket's own algorithms are tried */
 #define TIMED_RUNS 4
+#define WARM_ROWS 1024             /* from here on a gated product in one is preferred while it takes at most WARM_SHARE longer: */
+#define WARM_SHARE 1.1f            /* the race runs on a cool chip, but what goes through memory costs power (NOTES.md) */
 #define CHECK_ROWS_MAX 2048
 #define CHECK_BYTES_MAX ((size_t)512 << 20)    /* of fp32 results of a check */
 #define SCRATCH_BYTES_MAX ((size_t)128 << 20)  /* of a gated product before its activation: more rows go in pieces */
@@ -78,10 +82,20 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-static status own_run(struct cuda_device *c, const struct cuda_matrix *m, bool few, const uint16_t *in, int rows_n, bool add,
-                      float *out)
+static status wide_run(struct cuda_device *c, const struct cuda_matrix *m, int tile, int to, const uint16_t *in, int rows_n,
+                       void *out)
 {
-    if (few)
+    struct launch_wide p = { .w = m->w, .in = in, .n = m->n, .k = m->base.k, .rows_n = rows_n, .to = to, .out = out };
+
+    return st_cuda(launch_wide(c->stream, tile, &p), "wide product");
+}
+
+static status own_run(struct cuda_device *c, const struct cuda_matrix *m, const struct product_plan *plan, const uint16_t *in,
+                      int rows_n, bool add, float *out)
+{
+    if (plan->by == PRODUCT_WIDE && aligned(in) && aligned(out))
+        return wide_run(c, m, plan->tile, add ? WIDE_ADD : WIDE_STORE, in, rows_n, out);
+    if (plan->by == PRODUCT_FEW && aligned(in))
         return st_cuda(launch_product_few(c->stream, m->w, m->n, m->base.k, in, rows_n, add, out), "product of few rows");
     return st_cuda(launch_product(c->stream, m->w, m->n, m->base.k, in, rows_n, add, out), "product");
 }
@@ -108,7 +122,7 @@ static status product_run(struct cuda_device *c, const struct cuda_matrix *m, co
             TRY(lt_prepare(&l, m->n, k, n));
             TRY(st_cublas(lt_run(c, &l, &plan->algo, m->w, from, add, to), "product"));
         } else {
-            TRY(own_run(c, m, plan->by == PRODUCT_FEW && aligned(from), from, n, add, to));
+            TRY(own_run(c, m, plan, from, n, add, to));
         }
     }
 out:
@@ -167,7 +181,7 @@ static status plan_run(struct check *k, const struct product_plan *plan, bool ad
 
     *ran = true;
     if (plan->by != PRODUCT_LT)
-        return own_run(c, k->m, plan->by == PRODUCT_FEW, k->in.at, k->rows_n, add, k->got.at);
+        return own_run(c, k->m, plan, k->in.at, k->rows_n, add, k->got.at);
     TRY(lt_prepare(&l, k->m->n, k->m->base.k, k->rows_n));
     *ran = lt_run(c, &l, &plan->algo, k->m->w, k->in.at, add, k->got.at) == CUBLAS_STATUS_SUCCESS;
 out:
@@ -253,7 +267,7 @@ static void set_add(struct candidate_set *set, const cublasLtMatmulAlgo_t *algo,
     if (i == SET_MAX)
         return;
     if (i == set->n)
-        set->of[set->n++] = (struct candidate){ { PRODUCT_LT, *algo }, 0, 0 };
+        set->of[set->n++] = (struct candidate){ { PRODUCT_LT, 0, *algo }, 0, 0 };
     set->of[i].buckets |= 1u << bucket;
 }
 
@@ -266,6 +280,14 @@ static status set_make(struct cuda_device *c, const struct cuda_matrix *m, struc
     set->n = 0;
     set->of[set->n++] = (struct candidate){ .plan.by = PRODUCT_CHAIN };
     set->of[set->n++] = (struct candidate){ .plan.by = PRODUCT_FEW };
+    for (int tile = 0; tile < WIDE_TILES; tile++) {
+        struct candidate a = { .plan = { .by = PRODUCT_WIDE, .tile = tile } };
+
+        for (int b = 0; b < PRODUCT_BUCKETS; b++)
+            a.buckets |= launch_wide_fits(tile, false, m->n, m->base.k, bucket_rows[b]) ? 1u << b : 0;
+        if (a.buckets != 0)
+            set->of[set->n++] = a;
+    }
     for (int b = 0; b < PRODUCT_BUCKETS; b++) {
         set->of[0].buckets |= bucket_rows[b] <= PRODUCT_FEW_ROWS ? 1u << b : 0;
         set->of[1].buckets |= bucket_rows[b] <= PRODUCT_FEW_ROWS ? 1u << b : 0;
@@ -280,21 +302,29 @@ out:
 
 struct stopwatch { cudaEvent_t from, to; };
 
+typedef status (*timed_fn)(struct check *k, const struct product_plan *plan, bool *ran);
+
+static status plain_timed(struct check *k, const struct product_plan *plan, bool *ran)
+{
+    return plan_run(k, plan, false, ran);
+}
+
 /* Microseconds of a run; INFINITY: it does not run with these rows. Gives up on one that is far from `best`. */
-static status plan_time(struct check *k, const struct product_plan *plan, const struct stopwatch *w, float best, float *us)
+static status plan_time(struct check *k, timed_fn run, const struct product_plan *plan, const struct stopwatch *w, float best,
+                        float *us)
 {
     struct cuda_device *c = k->c;
     bool ran = true;
     status st = ST_OK;
 
     *us = INFINITY;
-    TRY(plan_run(k, plan, false, &ran));       /* untimed: the first run of a kernel loads it, which takes milliseconds */
+    TRY(run(k, plan, &ran));       /* untimed: the first run of a kernel loads it, which takes milliseconds */
     for (int runs = 1; ran && runs <= TIMED_RUNS; runs += TIMED_RUNS - 1) {        /* one to judge by, then the rest */
         float ms;
 
         TRY(st_cuda(cudaEventRecord(w->from, c->stream), "event"));
         for (int i = 0; i < runs; i++)
-            TRY(plan_run(k, plan, false, &ran));
+            TRY(run(k, plan, &ran));
         TRY(st_cuda(cudaEventRecord(w->to, c->stream), "event"));
         TRY(st_cuda(cudaEventSynchronize(w->to), "timing of a product"));
         TRY(st_cuda(cudaEventElapsedTime(&ms, w->from, w->to), "event"));
@@ -310,7 +340,7 @@ out:
 static status plan_choose(struct check *k, struct candidate_set *set, const struct stopwatch *w, int bucket,
                           struct product_plan *plan)
 {
-    static const char *const names[] = { "chain", "few", "cublaslt" };
+    static const char *const names[] = { "chain", "few", "wide", "cublaslt" };
     int rows_n = bucket_rows[bucket];
     float best = INFINITY;
     bool same = false;
@@ -324,7 +354,7 @@ static status plan_choose(struct check *k, struct candidate_set *set, const stru
 
         a->us = INFINITY;
         if (tried)
-            TRY(plan_time(k, &a->plan, w, best, &a->us));
+            TRY(plan_time(k, plain_timed, &a->plan, w, best, &a->us));
         best = a->us < best ? a->us : best;
     }
     while (!same) {
@@ -340,8 +370,88 @@ static status plan_choose(struct check *k, struct candidate_set *set, const stru
             *plan = first->plan;
         first->us = INFINITY;
     }
-    log_debug("cuda.product", "n=%d k=%d rows=%d candidates=%d us=%.1f by=%s", k->m->n, k->m->base.k, rows_n, set->n,
-              (double)best, names[plan->by]);
+    log_debug("cuda.product", "n=%d k=%d rows=%d candidates=%d us=%.1f by=%s tile=%d", k->m->n, k->m->base.k, rows_n,
+              set->n, (double)best, names[plan->by], plan->tile);
+out:
+    return st;
+}
+
+/* ---- gated: with the activation ---- */
+
+/* A plan (through k->got) and then the activation, or a tile that does both: [rows, n / 2] to out. */
+static status gated_run(struct check *k, const struct product_plan *plan, int gelu, void *out, bool *ran)
+{
+    struct cuda_device *c = k->c;
+    status st = ST_OK;
+
+    *ran = true;
+    if (plan->by == PRODUCT_WIDE)
+        return wide_run(c, k->m, plan->tile, gelu ? WIDE_GELU : WIDE_SILU, k->in.at, k->rows_n, out);
+    TRY(plan_run(k, plan, false, ran));
+    if (*ran)
+        TRY(st_cuda(launch_gate(c->stream, 0, k->got.at, k->rows_n, k->m->n / 2, gelu, out), "gate"));
+out:
+    return st;
+}
+
+static status gated_timed(struct check *k, const struct product_plan *plan, bool *ran)
+{
+    return gated_run(k, plan, 0, k->residual.at, ran);
+}
+
+/* *same: both activations have the bits of the chain and the activation after it. */
+static status gated_check(struct check *k, const struct product_plan *plan, bool *same)
+{
+    struct cuda_device *c = k->c;
+    size_t bytes = (size_t)k->rows_n * (size_t)(k->m->n / 2) * sizeof(uint16_t);
+    unsigned long long differ = 0;
+    bool ran = true;
+    status st = ST_OK;
+
+    *same = false;
+    TRY(st_cuda(cudaMemsetAsync(k->differ.at, 0, sizeof differ, c->stream), "clear"));
+    for (int gelu = 0; gelu < 2; gelu++) {
+        TRY(st_cuda(launch_gate(c->stream, 0, k->want.at, k->rows_n, k->m->n / 2, gelu, k->residual.at), "gate"));
+        TRY(st_cuda(cudaMemsetAsync(k->got.at, 0xff, bytes, c->stream), "poison"));
+        TRY(gated_run(k, plan, gelu, k->got.at, &ran));
+        TRY(st_cuda(launch_compare(c->stream, k->got.at, k->residual.at, NULL, (int64_t)(bytes / sizeof(float)), k->differ.at),
+                    "compare"));
+    }
+    TRY(st_cuda(cudaMemcpyAsync(&differ, k->differ.at, sizeof differ, cudaMemcpyDeviceToHost, c->stream), "copy"));
+    TRY(st_cuda(cudaStreamSynchronize(c->stream), "check of a gated product"));
+    *same = differ == 0;
+out:
+    return st;
+}
+
+/* After plan_choose for the same bucket, whose rows the check still holds. */
+static status gated_choose(struct check *k, const struct stopwatch *w, int bucket, struct product_shape *s)
+{
+    struct product_plan plan = { .by = PRODUCT_WIDE };
+    float apart, best, us;
+    bool same;
+    status st = ST_OK;
+
+    TRY(plan_time(k, gated_timed, &s->plan[bucket], w, INFINITY, &apart));
+    best = bucket_rows[bucket] >= WARM_ROWS ? WARM_SHARE * apart : apart;
+    for (plan.tile = 0; plan.tile < WIDE_TILES; plan.tile++) {
+        if (!launch_wide_fits(plan.tile, true, k->m->n, k->m->base.k, bucket_rows[bucket]))
+            continue;
+        TRY(plan_time(k, gated_timed, &plan, w, best, &us));
+        log_debug("cuda.tile", "rows=%d tile=%d us=%.1f", bucket_rows[bucket], plan.tile, (double)us);
+        if (us >= best)
+            continue;
+        TRY(gated_check(k, &plan, &same));
+        if (!same) {
+            log_warn("cuda.gated", "n=%d k=%d rows=%d tile=%d: other bits than the chain's, not used", k->m->n, k->m->base.k,
+                     k->rows_n, plan.tile);
+            continue;
+        }
+        best = us;
+        s->whole[bucket] = plan.tile;
+    }
+    log_debug("cuda.gated", "n=%d k=%d rows=%d apart_us=%.1f best_us=%.1f tile=%d", k->m->n, k->m->base.k, bucket_rows[bucket],
+              (double)apart, (double)best, s->whole[bucket]);
 out:
     return st;
 }
@@ -357,8 +467,11 @@ static status shape_choose(struct cuda_device *c, const struct cuda_matrix *m, s
     TRY(set_make(c, m, &set));
     TRY(st_cuda(cudaEventCreate(&w.from), "event"));
     TRY(st_cuda(cudaEventCreate(&w.to), "event"));
-    for (int b = 0; b < PRODUCT_BUCKETS; b++)
+    for (int b = 0; b < PRODUCT_BUCKETS; b++) {
         TRY(plan_choose(&k, &set, &w, b, &s->plan[b]));
+        if (s->gated)
+            TRY(gated_choose(&k, &w, b, s));
+    }
 out:
     if (w.from != NULL)
         cuda_note(cudaEventDestroy(w.from), "event");
@@ -373,13 +486,16 @@ status cuda_product_shape(struct cuda_device *c, struct cuda_matrix *m)
     struct product_shape *s;
 
     for (s = c->shapes; s != NULL; s = s->next)
-        if (s->n == m->n && s->k == m->base.k) {
+        if (s->n == m->n && s->k == m->base.k && s->gated == m->base.gated) {
             m->shape = s;
             return ST_OK;
         }
     s = mem_take_zero(1, sizeof *s);
     s->n = m->n;
     s->k = m->base.k;
+    s->gated = m->base.gated;
+    for (int b = 0; b < PRODUCT_BUCKETS; b++)
+        s->whole[b] = -1;
     s->next = c->shapes;
     c->shapes = s;
     m->shape = s;
@@ -423,6 +539,12 @@ out:
     return st;
 }
 
+/* The tile that does so many rows with their activation; -1: none. */
+static int whole_tile(const struct cuda_device *c, const struct cuda_matrix *m, int rows_n, const void *in, const void *out)
+{
+    return c->fp32 || !aligned(in) || !aligned(out) ? -1 : m->shape->whole[bucket_of(rows_n)];
+}
+
 status cuda_linear_gated(struct device *d, const struct matrix *w, enum gate_act act, const void *in, int rows_n,
                          void *out)
 {
@@ -431,14 +553,24 @@ status cuda_linear_gated(struct device *d, const struct matrix *w, enum gate_act
     size_t row = (size_t)m->n * sizeof(float);
     size_t in_bytes = device_act_bytes(d, ACT_NORMED, w->k), out_bytes = device_act_bytes(d, ACT_GATED, (int)w->rows_n);
     int most = SCRATCH_BYTES_MAX / row > 64 ? (int)(SCRATCH_BYTES_MAX / row) / 64 * 64 : 64, ff = (int)w->rows_n;
+    bool gelu = act == GATE_GELU_TANH;
     status st = ST_OK;
 
     for (int r = 0, n; r < rows_n; r += n) {
-        n = rows_n - r < most ? rows_n - r : most;
+        const char *from = (const char *)in + (size_t)r * in_bytes;
+        char *to = (char *)out + (size_t)r * out_bytes;
+        int tile;
+
+        n = rows_n - r < bucket_rows[PRODUCT_BUCKETS - 1] ? rows_n - r : bucket_rows[PRODUCT_BUCKETS - 1];
+        tile = whole_tile(c, m, n, from, to);
+        if (tile >= 0) {
+            TRY(wide_run(c, m, tile, gelu ? WIDE_GELU : WIDE_SILU, (const uint16_t *)(const void *)from, n, to));
+            continue;
+        }
+        n = n < most ? n : most;
         TRY(cuda_room(&c->scratch, (size_t)n * row));
-        TRY(product_run(c, m, (const uint16_t *)((const char *)in + (size_t)r * in_bytes), n, false, c->scratch.at));
-        TRY(st_cuda(launch_gate(c->stream, c->fp32, c->scratch.at, n, ff, act == GATE_GELU_TANH,
-                                (char *)out + (size_t)r * out_bytes), "gate"));
+        TRY(product_run(c, m, (const uint16_t *)(const void *)from, n, false, c->scratch.at));
+        TRY(st_cuda(launch_gate(c->stream, c->fp32, c->scratch.at, n, ff, gelu, to), "gate"));
     }
 out:
     return st;

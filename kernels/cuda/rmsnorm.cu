@@ -4,7 +4,7 @@
  * Traffic   reads 4*rows*dim B (the second pass hits L1), writes 2*rows*dim B, w comes from L2: memory bound
  * Numerics  sum in fp32: a thread's elements in order, then lanes, then warps; depends on dim alone */
 #include "kernels/cuda/bits.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch.cuh"
 
 #define THREADS 256
 
@@ -29,6 +29,8 @@ static __global__ void rmsnorm_wide(const float *x, const float *w, float eps, c
     uint2 *to = (uint2 *)(out + (size_t)blockIdx.x * dim);
     float sum = 0, scale;
 
+    successor_start();
+    predecessor_wait();
     for (int i = threadIdx.x; i < dim / 4; i += THREADS) {
         float4 v = from[i];
 
@@ -62,7 +64,7 @@ cudaError_t launch_rmsnorm(cudaStream_t s, int fp32, const float *x, const float
     if (fp32)
         rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (float *)out);
     else if (dim % 4 == 0)
-        rmsnorm_wide<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (uint16_t *)out);
+        return launch_close(rmsnorm_wide, dim3((unsigned)rows_n), THREADS, 0, s, x, w, eps, rows, dim, (uint16_t *)out);
     else
         rmsnorm<<<rows_n, THREADS, 0, s>>>(x, w, eps, rows, dim, (uint16_t *)out);
     return cudaGetLastError();

@@ -9,7 +9,7 @@
  * Why       a value that is not finite becomes 0 and its key NaN: pages hold finite values only, so that what an
  *           earlier owner left in a position that nobody may see counts 0 times a number. */
 #include "kernels/cuda/bits.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/launch.cuh"
 
 #define WARPS 8
 #define ROWS_MANY 512              /* rows that fill the device with one block each */
@@ -141,6 +141,8 @@ static __device__ bool value_write(const float *in, int dim, int swizzle, T *to)
 template <typename T>
 static __global__ void rope(struct launch_rope r)
 {
+    successor_start();
+    predecessor_wait();
     int row = blockIdx.x, slot = r.slot[row];
     const float *in = r.qkv + (size_t)row * (r.heads_n + 2 * r.kv_heads_n) * r.dim;
     const float2 *turn = r.turns + (size_t)row * r.half;
@@ -177,6 +179,6 @@ cudaError_t launch_rope(cudaStream_t s, const struct launch_rope *r)
     if (r->fp32)
         rope<float><<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
     else
-        rope<uint16_t><<<dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s>>>(*r);
+        return launch_close(rope<uint16_t>, dim3((unsigned)r->rows_n, (unsigned)parts), WARPS * 32, 0, s, *r);
     return cudaGetLastError();
 }
