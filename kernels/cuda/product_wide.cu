@@ -185,7 +185,8 @@ template <> struct chain<256> {
 };
 
 /* ---- what becomes of the sums ----
- * Rows before `first` are another tile's. In lane l of warp w, with g = l / 4, t = l % 4: c[4j], c[4j + 1] are (16w + g, 8j + 2t..), c[4j + 2], c[4j + 3] 8 rows on. */
+ * Rows before `first` are another tile's. In lane l of warp w, with g = l / 4, t = l % 4: c[4j], c[4j + 1] are
+ * (16w + g, 8j + 2t..), c[4j + 2], c[4j + 3] 8 rows on. */
 
 /* Lane t of four has word j of row part j, and gets all four words of part t. */
 static __device__ __forceinline__ uint4 words_turn(const uint32_t w[4], int t)
