@@ -101,6 +101,7 @@ struct worker {
     atomic_llong first_ns, last_ns;        /* of records: when the first one came, when the last one was durable */
     atomic_int exit_code;
     uint64_t dice;
+    struct record **kept; int kept_n;      /* the poll side's: lost on purpose */
 };
 
 static void echo_make(struct worker *w, struct record *r, struct buf *b, struct result *out)
@@ -248,8 +249,11 @@ static void poll_run(struct worker *w)
             idle_since = now;
             if (w->polled_n++ == 0)
                 w->first_ns = now;
-            if (w->o.lose > 0 && r->offset % w->o.lose == 0)
-                continue;      /* kept open for ever; its memory, too */
+            if (w->o.lose > 0 && r->offset % w->o.lose == 0) {      /* kept open to the end */
+                w->kept = mem_grow(w->kept, (size_t)(w->kept_n + 1) * sizeof w->kept[0]);
+                w->kept[w->kept_n++] = r;
+                continue;
+            }
             w->open_n++;
             if (bqueue_push(w->records, r) != ST_OK)
                 die("push", &err);
@@ -307,6 +311,9 @@ static int work(const struct options *o)
     for (void *left[1]; bqueue_pop(w.records, left, 1, 0) > 0;)
         queue_record_give(w.q, left[0]);
     bqueue_free(w.records);
+    while (w.kept_n > 0)
+        queue_record_give(w.q, w.kept[--w.kept_n]);
+    free(w.kept);
     queue_close(w.q);
     return w.exit_code;
 }
