@@ -56,13 +56,13 @@ static void library_log(struct rd_client *c)
 {
     int version = rd_kafka_version();
 
-    log_info("kafka.library", "version=%s delivery=%s id=%s", rd_kafka_version_str(), c->cfg->kafka_delivery, c->id);
+    log_info("kafka.client", "version=%s delivery=%s id=%s", rd_kafka_version_str(), c->cfg->kafka_delivery, c->id);
     if (!c->transactional && !c->eager && version < OLD_PLAIN_COMMIT) {
         c->eager = true;
-        log_warn("kafka.library", "version=%s what=\"commits during a cooperative rebalance lose the assignment before 2.10: at least once "
+        log_warn("kafka.client", "version=%s what=\"commits during a cooperative rebalance lose the assignment before 2.10: at least once "
                  "uses range assignment; every worker of the group must (kafka_eager)\"", rd_kafka_version_str());
     } else if (!c->eager && version < OLD_STICKY) {
-        log_info("kafka.library", "version=%s what=\"cooperative-sticky before 2.6.1 may rebalance without end (kafka_eager=1 helps); 2.12 or "
+        log_info("kafka.client", "version=%s what=\"cooperative-sticky before 2.6.1 may rebalance without end (kafka_eager=1 helps); 2.12 or "
                  "later is better\"", rd_kafka_version_str());
     }
 }

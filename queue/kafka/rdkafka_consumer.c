@@ -45,7 +45,7 @@ static void error_log(const char *doing, rd_kafka_error_t *e)
 {
     if (e == NULL)
         return;
-    log_error("kafka.library", "call=%s error=%s text=\"%s\"", doing, rd_kafka_error_name(e), rd_kafka_error_string(e));
+    log_error("kafka.client", "call=%s error=%s text=\"%s\"", doing, rd_kafka_error_name(e), rd_kafka_error_string(e));
     rd_kafka_error_destroy(e);
 }
 
@@ -54,7 +54,7 @@ static void assignment_add(struct rd_client *c, const rd_kafka_topic_partition_l
     if (cooperative(c))
         error_log("incremental_assign", rd_kafka_incremental_assign(c->consumer, list));
     else if (rd_kafka_assign(c->consumer, list) != RD_KAFKA_RESP_ERR_NO_ERROR)
-        log_error("kafka.library", "call=assign error=%s", rd_kafka_err2name(rd_kafka_last_error()));
+        log_error("kafka.client", "call=assign error=%s", rd_kafka_err2name(rd_kafka_last_error()));
 }
 
 static void assignment_remove(struct rd_client *c, const rd_kafka_topic_partition_list_t *list)
@@ -62,7 +62,7 @@ static void assignment_remove(struct rd_client *c, const rd_kafka_topic_partitio
     if (cooperative(c))
         error_log("incremental_unassign", rd_kafka_incremental_unassign(c->consumer, list));
     else if (rd_kafka_assign(c->consumer, NULL) != RD_KAFKA_RESP_ERR_NO_ERROR)
-        log_error("kafka.library", "call=assign error=%s", rd_kafka_err2name(rd_kafka_last_error()));
+        log_error("kafka.client", "call=assign error=%s", rd_kafka_err2name(rd_kafka_last_error()));
 }
 
 static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topic_partition_list_t *list, void *ctx)
@@ -101,7 +101,7 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *ctx)
     (void)rk;
     if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         atomic_store(&c->away, true);
-    log_debug("kafka.library", "error=%s text=\"%s\"", rd_kafka_err2name(code), reason);
+    log_debug("kafka.client", "error=%s text=\"%s\"", rd_kafka_err2name(code), reason);
 }
 
 /* ---- poll ---- */
@@ -393,7 +393,7 @@ void rd_pause(struct kafka_client *client, int32_t partition, bool paused)
     rd_kafka_resp_err_t code = paused ? rd_kafka_pause_partitions(c->consumer, list) : rd_kafka_resume_partitions(c->consumer, list);
 
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
-        log_error("kafka.library", "call=pause error=%s", rd_kafka_err2name(code));
+        log_error("kafka.client", "call=pause error=%s", rd_kafka_err2name(code));
     rd_kafka_topic_partition_list_destroy(list);
 }
 

@@ -31,7 +31,7 @@ static void on_error(rd_kafka_t *rk, int code, const char *reason, void *ctx)
 {
     (void)rk;
     (void)ctx;
-    log_debug("kafka.library", "producer error=%s text=\"%s\"", rd_kafka_err2name(code), reason);
+    log_debug("kafka.client", "producer error=%s text=\"%s\"", rd_kafka_err2name(code), reason);
 }
 
 /* ---- errors ---- */

@@ -58,9 +58,9 @@ static void log_take(const rd_kafka_t *rk, int level, const char *facility, cons
 {
     (void)rk;
     if (level <= 3 && strcmp(facility, "TXNERR") != 0)      /* a transaction's error is answered, and logged by who asked */
-        log_warn("kafka.library", "facility=%s text=\"%s\"", facility, text);
+        log_warn("kafka.client", "facility=%s text=\"%s\"", facility, text);
     else
-        log_debug("kafka.library", "level=%d facility=%s text=\"%s\"", level, facility, text);
+        log_debug("kafka.client", "level=%d facility=%s text=\"%s\"", level, facility, text);
 }
 
 static status pair_set(rd_kafka_conf_t *conf, const char *name, const char *value, struct error *err)

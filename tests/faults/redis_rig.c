@@ -60,6 +60,16 @@ uint64_t acquire(struct ckpt *c)
     return token;
 }
 
+struct ckpt *store_owned(const char *const *options, uint64_t *token)
+{
+    struct ckpt *c;
+
+    redis_server_start(&redis, options);
+    c = store_open();
+    *token = acquire(c);
+    return c;
+}
+
 status save(struct ckpt *c, uint64_t token, int i, int32_t saved_n, int32_t n)
 {
     struct ckpt_save_item item = { key_of(i), who, tokens[i], n, saved_n };

@@ -16,6 +16,8 @@ int rig_teardown(void **state);
 struct ckpt *store_open(void);
 struct ckpt_key key_of(int i);
 uint64_t acquire(struct ckpt *c);
+/* A server with these options (redis_server_start), a store on it, source 0 taken over. */
+struct ckpt *store_owned(const char *const *options, uint64_t *token);
 status save(struct ckpt *c, uint64_t token, int i, int32_t saved_n, int32_t n);
 /* What the store has of a sequence, every token of it right; -1: no answer. */
 int32_t load(struct ckpt *c, int i);

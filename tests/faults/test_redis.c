@@ -47,9 +47,7 @@ static void keys_have_an_end_of_life(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     keys_expire();
     assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
     keys_expire();
@@ -84,9 +82,7 @@ static void killed_and_restarted(void **state)
     int gaps = 0;
 
     (void)state;
-    redis_server_start(&redis, aof);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(aof, &token);
     for (int i = 0; i < SEQUENCES; i++)
         assert_int_equal(save(c, token, i, 0, 500), ST_OK);
     pause_ms(2200);
@@ -127,9 +123,7 @@ static void restart_between_calls_goes_unnoticed(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     for (int round = 0; round < 3; round++) {
         assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
         redis_server_kill(&redis);
@@ -229,9 +223,7 @@ static void demoted(void **state)
     double seconds;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
     redis_server_ask(&redis, "REPLICAOF 127.0.0.1 1");
     assert_int_equal(save(c, token, 1, 100, 200), ST_RETRY);
@@ -259,9 +251,7 @@ static void out_of_memory(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     for (int i = 0; i < SEQUENCES; i++) {
         keys[i] = key_of(i);
         assert_int_equal(save(c, token, i, 0, 500), ST_OK);
@@ -289,9 +279,7 @@ static void out_of_disk(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, (const char *const[]){ "--save", "3600 1", NULL });
-    c = store_open();
-    token = acquire(c);
+    c = store_owned((const char *const[]){ "--save", "3600 1", NULL }, &token);
     assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
     snprintf(path, sizeof path, "%s/dump.rdb", redis.folder);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -316,9 +304,7 @@ static void scripts_flushed(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     for (int round = 0; round < 5; round++) {
         redis_server_ask(&redis, "SCRIPT FLUSH");
         if (round == 0)
@@ -376,9 +362,7 @@ static void busy(void **state)
     pid_t other;
 
     (void)state;
-    redis_server_start(&redis, (const char *const[]){ "--busy-reply-threshold", "20", NULL });
-    c = store_open();
-    token = acquire(c);
+    c = store_owned((const char *const[]){ "--busy-reply-threshold", "20", NULL }, &token);
     assert_int_equal(save(c, token, 1, 0, 100), ST_OK);
     other = fork();
     if (other == 0) {
@@ -404,9 +388,7 @@ static void cut_off(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     for (int32_t n = 0; n < 300; n += 10) {
         assert_int_equal(save(c, token, 1, n, n + 10), ST_OK);
         redis_server_ask(&redis, "CLIENT KILL TYPE normal SKIPME yes");

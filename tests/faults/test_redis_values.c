@@ -130,9 +130,7 @@ static void index_stays_small(void **state)
     uint64_t token;
 
     (void)state;
-    redis_server_start(&redis, NULL);
-    c = store_open();
-    token = acquire(c);
+    c = store_owned(NULL, &token);
     for (int i = 0; i < SEQUENCES; i++)
         assert_int_equal(save(c, token, i, 0, 10), ST_OK);
     assert_int_equal(ckpt_begin(c, token, &key, 1, false, 5, &a), ST_OK);
